@@ -1,0 +1,38 @@
+# Two commands do everything from a bare clone: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint bench clean help
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+demo: $(VENV)/.package  ## install, run the main job on contaminated g-and-k data, write pictures and a page to demo/
+	$(BIN)/nsmbayes demo --out demo
+
+test: $(VENV)/.dev  ## install and run the tests
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(VENV)/.dev  ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/.package  ## measure side by side, results as JSON in bench/results
+	$(BIN)/python -m bench
+
+clean:  ## remove everything that was built or installed
+	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.package: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.package
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@

@@ -1,0 +1,25 @@
+"""Networks train in single precision; everything that decides a posterior runs in double precision.
+
+JAX computes in float32 unless it is told otherwise. The functions decorated here switch float64 on for their own
+duration only, so that the package neither depends on nor changes the user's global setting.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import jax
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def double_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Run `function` with 64-bit floats enabled."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return wrapped
