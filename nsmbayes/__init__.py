@@ -1,0 +1,20 @@
+"""nsmbayes: amortised, provably robust simulation-based inference."""
+
+from nsmbayes import tasks as tasks
+from nsmbayes._checks import InputError as InputError
+from nsmbayes.calibration import RootCalibration as RootCalibration
+from nsmbayes.calibration import StochasticCalibration as StochasticCalibration
+from nsmbayes.diagnostics import covers as covers
+from nsmbayes.diagnostics import mmd2 as mmd2
+from nsmbayes.diagnostics import mse as mse
+from nsmbayes.methods import NotTrainedError as NotTrainedError
+from nsmbayes.methods import NSMBayesConj as NSMBayesConj
+from nsmbayes.methods import load as load
+from nsmbayes.priors import GaussianPrior as GaussianPrior
+from nsmbayes.training import TrainingSettings as TrainingSettings
+from nsmbayes.weights import IMQ as IMQ
+from nsmbayes.weights import Constant as Constant
+from nsmbayes.weights import PlateauIMQ as PlateauIMQ
+from nsmbayes.weights import SquaredExponential as SquaredExponential
+
+__version__ = "0.1.0"

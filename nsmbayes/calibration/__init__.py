@@ -1,0 +1,3 @@
+from nsmbayes.calibration.algorithm1 import StochasticCalibration as StochasticCalibration
+from nsmbayes.calibration.minimiser import loss_minimiser as loss_minimiser
+from nsmbayes.calibration.root import RootCalibration as RootCalibration

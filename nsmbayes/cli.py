@@ -1,0 +1,39 @@
+"""The command line: nsmbayes demo | infer | reproduce."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import nsmbayes
+from nsmbayes._checks import InputError
+from nsmbayes.methods import NotTrainedError
+from nsmbayes.training import TrainingError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, run the command, and turn what users can mend into one line on stderr."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except (InputError, TrainingError, NotTrainedError, OSError) as error:
+        print(f"nsmbayes: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("nsmbayes: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    from nsmbayes.commands import demo, infer, reproduce
+
+    parser = argparse.ArgumentParser(prog="nsmbayes", description=nsmbayes.__doc__)
+    parser.add_argument("--version", action="version", version=f"nsmbayes {nsmbayes.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    for command in (demo, infer, reproduce):
+        name = command.__name__.rsplit(".", 1)[-1]
+        summary = (command.__doc__ or "").strip().splitlines()[0]
+        sub = commands.add_parser(name, help=summary, description=summary)
+        command.add_arguments(sub)
+        sub.add_argument("--quiet", action="store_true", help="no progress bars")
+        sub.set_defaults(run=command.run)
+    return parser

@@ -1,0 +1,49 @@
+"""The pointwise losses, each written once.
+
+Derivatives and gradients are in the coordinates y in which the loss is computed; see `Derivatives`.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nsmbayes.surrogates import Derivatives, FamilyDerivatives
+
+
+def nsm(derivatives: Derivatives, w2: Float[Array, ""], grad_w2: Float[Array, " p"]) -> Float[Array, ""]:
+    """The weighted score-matching loss of one observation (the summand of L_NSM).
+
+    w^2 |s|^2 + 2 (grad w^2)' s + 2 w^2 lap, with s the score and lap the Laplacian of log q(x | theta).
+    """
+    s, lap = derivatives
+    return w2 * (s @ s) + 2 * (grad_w2 @ s) + 2 * w2 * lap
+
+
+def score_matching(derivatives: Derivatives) -> Float[Array, ""]:
+    """The unweighted loss |s|^2 + 2 lap of one simulation (the summand of J_m): `nsm` with w = 1."""
+    s, lap = derivatives
+    return nsm(derivatives, jnp.ones_like(lap), jnp.zeros_like(s))
+
+
+class Quadratic(NamedTuple):
+    """A loss theta' A theta + 2 theta' B + C; also a sum of such losses."""
+
+    A: Float[Array, "*n d_theta d_theta"]
+    B: Float[Array, "*n d_theta"]
+    C: Float[Array, "*n"]
+
+
+def nsm_quadratic(family: FamilyDerivatives, w2: Float[Array, ""], grad_w2: Float[Array, " p"]) -> Quadratic:
+    """The loss `nsm` of one observation as a function of theta, for the exponential family.
+
+    A = w^2 dT dT',  B = w^2 dT db + div(w^2 dT),  C = w^2 |db|^2 + 2 div(w^2 db),
+    where div(w^2 dT) = dT grad(w^2) + w^2 lap T. Both terms of B carry a plus (the paper's appendix; the statement of
+    Proposition 1 in its main text has a minus).
+    """
+    dT, lap_T, db, lap_b = family
+    return Quadratic(
+        A=w2 * (dT @ dT.T),
+        B=w2 * (dT @ db + lap_T) + dT @ grad_w2,
+        C=w2 * (db @ db + 2 * lap_b) + 2 * (grad_w2 @ db),
+    )

@@ -1,0 +1,27 @@
+from pathlib import Path
+
+from nsmbayes._checks import InputError
+from nsmbayes.methods.base import Method as Method
+from nsmbayes.methods.base import NotTrainedError as NotTrainedError
+from nsmbayes.methods.nsm_bayes_conj import NSMBayesConj as NSMBayesConj
+from nsmbayes.storage import read_model
+
+METHODS = {method.name: method for method in (NSMBayesConj,)}
+
+
+def load(path: str | Path) -> NSMBayesConj:
+    """Load a trained method that its `save` wrote.
+
+    Example:
+        >>> import nsmbayes as nsm
+        >>> nsm.load("no-such-folder")
+        Traceback (most recent call last):
+        nsmbayes._checks.InputError: `path` no-such-folder is not a model folder: ...
+    """
+    header, arrays = read_model(path)
+    if header.get("method") not in METHODS:
+        raise InputError(f"`path` {path} holds a method {header.get('method')!r} that this version does not know.")
+    try:
+        return METHODS[header["method"]].from_saved(header, arrays)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"`path` {path} lacks a part of the model ({error}); it was not written by nsmbayes.") from error

@@ -1,0 +1,56 @@
+"""What every method shares: the verbs that users of sbi already type, and the simulations it was given."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
+from nsmbayes.training import TrainingHistory
+
+
+class NotTrainedError(RuntimeError):
+    """A posterior was asked of a method that has not been trained."""
+
+
+class Method(ABC):
+    """A way from simulations and observations to a posterior.
+
+    `append_simulations`, then `train`, then `build_posterior` as often as there are data sets.
+    """
+
+    amortised: str  # "fully", "partially" or "no"
+    history: TrainingHistory | None = None
+
+    def __init__(self, dim: int):
+        self._dim = dim
+        self._simulations: list[tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]] = []
+
+    def append_simulations(self, theta: Any, x: Any) -> Self:
+        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row."""
+        theta = _checks.matrix(theta, "theta", width=self._dim, width_is="columns, one a parameter of the prior")
+        width = self._simulations[0][1].shape[1] if self._simulations else None
+        x = _checks.matrix(x, "x", width=width, width_is="columns, like the simulations before")
+        if len(theta) != len(x):
+            raise InputError(
+                f"`theta` and `x` must have the same number of rows; got {len(theta)} and {len(x)}. Row i of x is the "
+                "simulation at row i of theta."
+            )
+        self._simulations.append((theta, x))
+        return self
+
+    def _all_simulations(self) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
+        if not self._simulations:
+            raise InputError("There are no simulations to train on. Call append_simulations(theta, x) first.")
+        theta, x = zip(*self._simulations, strict=True)
+        return np.concatenate(theta), np.concatenate(x)
+
+    @abstractmethod
+    def train(self, seed: int = 0, *, progress: bool = True) -> Self:
+        """Fit the surrogate to the simulations."""
+
+    @abstractmethod
+    def build_posterior(self, x: Any, *, seed: int = 0) -> Any:
+        """The posterior given observations (n, d_x)."""

@@ -1,0 +1,249 @@
+"""NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nsmbayes import _checks, weights
+from nsmbayes._checks import InputError
+from nsmbayes._precision import double_precision
+from nsmbayes.calibration import RootCalibration, StochasticCalibration
+from nsmbayes.losses import score_matching
+from nsmbayes.methods.base import Method, NotTrainedError
+from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
+from nsmbayes.posteriors.conjugate import ConjugatePosterior
+from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
+from nsmbayes.posteriors.learning_rate import Calibration
+from nsmbayes.priors import GaussianPrior, as_gaussian
+from nsmbayes.storage import write_model
+from nsmbayes.surrogates import (
+    ExponentialFamily,
+    Standardiser,
+    TanhNetwork,
+    fit_standardiser,
+    init_exponential_family,
+)
+from nsmbayes.surrogates.scaling import KINDS
+from nsmbayes.training import TrainingSettings, fit
+from nsmbayes.weights import IMQ, Weight
+
+Calibrator = Callable[..., Calibration]
+
+
+def _training_loss(family: ExponentialFamily, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]):
+    return score_matching(family.network_derivatives(t, z))
+
+
+class NSMBayesConj(Method):
+    """Robust Bayesian inference in closed form, amortised over data, prior, weight and learning rate.
+
+    A neural exponential family q(x | theta) ~ exp(T(x)' theta + b(x)) is trained on simulations by score matching;
+    with a Gaussian prior the generalised posterior exp(-beta n L_NSM) prior is then Gaussian for any observations.
+
+    Args:
+        prior: a `GaussianPrior`, or a numpyro Normal or MultivariateNormal.
+        weight: how observations are trusted as a function of their distance from the bulk.
+        scatter: the estimator of location and scatter behind the weight: "mcd", "mad", or "sample" (not robust).
+        scaling: how networks see x: "robust", "robust-asinh", "zscore" or "none".
+        scale_theta: whether networks see theta standardised in the same way.
+        whiten: compute the loss in coordinates whitened by the location and scatter of the observations.
+        calibration: how beta is chosen where `build_posterior` is not given one.
+        hidden: width of the hidden layer of T and of b.
+        parameter_names: names for tables and plots.
+
+    Example:
+        >>> import nsmbayes as nsm
+        >>> task = nsm.tasks.get("gnk")
+        >>> method = nsm.NSMBayesConj(task.prior)
+        >>> settings = nsm.TrainingSettings(max_epochs=2)
+        >>> _ = method.append_simulations(*task.simulate(2000, seed=0)).train(settings=settings, progress=False)
+        >>> posterior = method.build_posterior(task.observe(100, seed=1).x)
+        >>> posterior.sample((500,), seed=0).shape
+        (500, 4)
+    """
+
+    amortised = "fully"
+    name = "nsm-bayes-conj"
+
+    def __init__(
+        self,
+        prior: Any,
+        *,
+        weight: Weight | None = None,
+        scatter: str = "mcd",
+        scaling: str = "robust",
+        scale_theta: bool = True,
+        whiten: bool = True,
+        calibration: Calibrator | None = None,
+        hidden: int = 128,
+        parameter_names: tuple[str, ...] | None = None,
+    ):
+        self.prior: GaussianPrior = as_gaussian(prior)
+        super().__init__(self.prior.dim)
+        self.weight = _as_weight(weight if weight is not None else IMQ(zeta=2.0))
+        self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
+        self.scaling = _checks.choice(scaling, "scaling", KINDS)
+        self.scale_theta, self.whiten = bool(scale_theta), bool(whiten)
+        self.calibration = calibration if calibration is not None else RootCalibration()
+        self.hidden = _checks.integer(hidden, "hidden", at_least=1)
+        names = tuple(parameter_names or (f"theta_{i + 1}" for i in range(self.prior.dim)))
+        if len(names) != self.prior.dim:
+            raise InputError(f"`parameter_names` must have {self.prior.dim} entries; got {len(names)}.")
+        self.parameter_names = names
+        self.family: ExponentialFamily | None = None
+
+    @classmethod
+    def paper(cls, prior: Any, *, initial_beta: float = 0.1, **options: Any) -> Self:
+        """The method with the paper's choices: IMQ with zeta = 1, z-scored x, raw theta, Algorithm 1 from `initial_beta`."""
+        choices: dict[str, Any] = {
+            "weight": IMQ(zeta=1.0),
+            "scaling": "zscore",
+            "scale_theta": False,
+            "whiten": False,
+            "calibration": StochasticCalibration(initial_beta=initial_beta),
+        }
+        return cls(prior, **(choices | options))
+
+    def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
+        """Train T and b by score matching on all simulations appended so far."""
+        theta, x = self._all_simulations()
+        scale_x = fit_standardiser(x, self.scaling, "x")
+        scale_theta = fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta")
+        key_init, key_fit = jax.random.split(jax.random.key(_checks.integer(seed, "seed")))
+        family, self.history = fit(
+            init_exponential_family(key_init, scale_x, scale_theta, hidden=self.hidden),
+            _training_loss,
+            scale_theta.standardise(theta),
+            scale_x.standardise(x),
+            settings=settings or TrainingSettings(),
+            key=key_fit,
+            progress=progress,
+        )
+        self.family = _in_double(family)
+        return self
+
+    def build_posterior(
+        self, x: Any, *, beta: float | None = None, prior: Any = None, weight: Weight | None = None, seed: int = 0
+    ) -> ConjugatePosterior:
+        """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
+
+        Args:
+            x: the observations, outliers included.
+            beta: the learning rate; calibrated by bootstrap coverage if not given (`seed` draws the resamples).
+            prior: another Gaussian prior than the method's own.
+            weight: another weight than the method's own.
+            seed: for the calibration.
+        """
+        _checks.integer(seed, "seed")
+        recipe = self._recipe(weight)
+        x = _checks.matrix(x, "x", width=self.d_x, width_is="columns, like the simulations")
+        chosen = self._prior_or(prior)
+        loss = recipe.fit(x)
+        start = 1.0 if beta is None else _checks.positive(beta, "beta")
+        posterior = ConjugatePosterior(
+            chosen, recipe, loss, (x,), total_loss(loss, x), start, parameter_names=self.parameter_names
+        )
+        if beta is not None:
+            return posterior
+        calibration = self.calibration(posterior, seed=seed)
+        return posterior.with_beta(calibration.beta, calibration=calibration)
+
+    def build_posteriors(
+        self, x: Any, *, beta: float, prior: Any = None, weight: Weight | None = None, seed: int = 0
+    ) -> ConjugateBatch:
+        """The posteriors of k data sets `x` of shape (k, n, d_x), at a given learning rate, in one vectorised run."""
+        recipe = self._recipe(weight)
+        x = _checks.finite_array(x, "x")
+        if x.ndim != 3 or 0 in x.shape or x.shape[2] != self.d_x:
+            raise InputError(f"`x` must have shape (datasets, n, {self.d_x}); got {x.shape}.")
+        beta = _checks.positive(beta, "beta")
+        return batch_posteriors(recipe, self._prior_or(prior), x, beta, _checks.integer(seed, "seed"))
+
+    @property
+    def d_x(self) -> int:
+        """Width of an observation."""
+        return len(self._trained().scale_x.scale)
+
+    def _trained(self) -> ExponentialFamily:
+        if self.family is None:
+            raise NotTrainedError("This method is not trained yet: call append_simulations(theta, x), then train().")
+        return self.family
+
+    def _recipe(self, weight: Weight | None) -> LossRecipe:
+        return LossRecipe(
+            self._trained(), self.weight if weight is None else _as_weight(weight), self.scatter, self.whiten
+        )
+
+    def _prior_or(self, prior: Any) -> GaussianPrior:
+        if prior is None:
+            return self.prior
+        prior = as_gaussian(prior)
+        if prior.dim != self.prior.dim:
+            raise InputError(f"`prior` must be over {self.prior.dim} parameters; got {prior.dim}.")
+        return prior
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Save the trained method as a folder (JSON and safetensors). Simulations are not saved."""
+        family = self._trained()
+        if type(self.calibration).__name__ not in _CALIBRATORS:
+            raise InputError("`calibration` of your own making cannot be saved; set one of nsmbayes's before saving.")
+        header = {
+            "method": self.name,
+            "weight": self.weight.config(),
+            "scatter": self.scatter,
+            "scaling": self.scaling,
+            "scale_theta": self.scale_theta,
+            "whiten": self.whiten,
+            "hidden": self.hidden,
+            "parameter_names": list(self.parameter_names),
+            "calibration": {"kind": type(self.calibration).__name__, **asdict(self.calibration)},
+        }
+        arrays = {
+            f"{name}.{part}": np.asarray(getattr(getattr(family, name), part)) for name in _PARTS for part in _PARTS[name]
+        }
+        arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
+        return write_model(path, header, arrays, overwrite=overwrite)
+
+    @classmethod
+    def from_saved(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
+        """Rebuild a method from what `save` wrote."""
+        options = dict(header["calibration"])
+        calibrator = _CALIBRATORS[options.pop("kind")]
+        method = cls(
+            GaussianPrior(arrays["prior.mean"], arrays["prior.covariance"]),
+            weight=weights.from_config(header["weight"]),
+            calibration=calibrator(**options),
+            parameter_names=tuple(header["parameter_names"]),
+            **{key: header[key] for key in ("scatter", "scaling", "scale_theta", "whiten", "hidden")},
+        )
+        parts = {name: {part: arrays[f"{name}.{part}"] for part in _PARTS[name]} for name in _PARTS}
+        method.family = _in_double(
+            ExponentialFamily(
+                T=TanhNetwork(**parts["T"]),
+                b=TanhNetwork(**parts["b"]),
+                scale_x=Standardiser(**parts["scale_x"], asinh=method.scaling == "robust-asinh"),
+                scale_theta=Standardiser(**parts["scale_theta"], asinh=False),
+            )
+        )
+        return method
+
+
+_PARTS = {"T": "WcV", "b": "WcV", "scale_x": ("centre", "scale"), "scale_theta": ("centre", "scale")}
+_CALIBRATORS = {kind.__name__: kind for kind in (RootCalibration, StochasticCalibration)}
+
+
+@double_precision
+def _in_double(family: ExponentialFamily) -> ExponentialFamily:
+    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), family)
+
+
+def _as_weight(weight: Any) -> Weight:
+    if not isinstance(weight, Weight):
+        raise InputError(f"`weight` must be a weight such as nsmbayes.IMQ(zeta=2.0); got {type(weight).__name__}.")
+    return weight

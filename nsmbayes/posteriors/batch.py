@@ -1,0 +1,64 @@
+"""Conjugate posteriors of many data sets of one size at once."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
+from nsmbayes._precision import double_precision
+from nsmbayes.losses import Quadratic
+from nsmbayes.posteriors.conjugate import gaussian_posterior
+from nsmbayes.posteriors.family_loss import LossRecipe
+from nsmbayes.priors import GaussianPrior
+from nsmbayes.weights import LocationScatter, fit_batch
+
+_ROWS = 8192  # observations whose hidden layers are in memory at once
+
+
+@dataclass(frozen=True)
+class ConjugateBatch:
+    """Gaussian posteriors of k data sets: means (k, d) and covariances (k, d, d)."""
+
+    mean: Float[np.ndarray, "k d"]
+    covariance: Float[np.ndarray, "k d d"]
+    beta: float
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def sample(self, draws: int, seed: int = 0) -> Float[np.ndarray, "k draws d"]:
+        """`draws` independent draws from each posterior."""
+        rng = np.random.default_rng(_checks.integer(seed, "seed"))
+        noise = rng.standard_normal((len(self), draws, self.mean.shape[1]))
+        return self.mean[:, None] + noise @ np.linalg.cholesky(self.covariance).transpose(0, 2, 1)
+
+
+@double_precision
+def batch_posteriors(
+    recipe: LossRecipe, prior: GaussianPrior, x: Float[np.ndarray, "k n d_x"], beta: float, seed: int
+) -> ConjugateBatch:
+    """The posterior of every data set x[i], each with its own location, scatter and coordinates."""
+    location, scatter, ok = fit_batch(x, recipe.estimator, jax.random.key(seed))
+    if not ok.all():
+        tied = np.flatnonzero(~ok)
+        raise InputError(
+            f"`x` has {len(tied)} data sets too tied for a robust scatter (first: {tied[0]}). Add jitter of one lattice "
+            "step, or leave them out."
+        )
+    centres = LocationScatter.from_scatter(location, scatter, recipe.estimator)
+    mean, precision = gaussian_posterior(prior, jax.tree.map(np.asarray, _totals(recipe, x, centres)), beta)
+    return ConjugateBatch(mean, np.linalg.inv(precision), beta)
+
+
+@eqx.filter_jit
+def _totals(recipe: LossRecipe, x: Float[Array, "k n d_x"], centres: LocationScatter) -> Quadratic:
+    def one(dataset: tuple[Float[Array, "n d_x"], LocationScatter]) -> Quadratic:
+        rows, centre = dataset
+        return jax.tree.map(lambda a: a.sum(axis=0), jax.vmap(recipe.around(centre))(rows))
+
+    together = max(1, min(len(x), _ROWS // x.shape[1]))
+    return jax.lax.map(one, (x, centres), batch_size=together)

@@ -1,0 +1,44 @@
+"""What a posterior knows of how its learning rate was chosen."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from jaxtyping import Float
+
+
+class Verdict(StrEnum):
+    """How a calibration ended, as shown to the user."""
+
+    REACHED = "bootstrap coverage meets its target"
+    STEPS = "all stochastic steps were taken"
+    UNREACHED = (
+        "no learning rate gives the target coverage: the loss minimiser lies outside the prior's own region. The "
+        "value with the best coverage was taken; check the prior and the surrogate"
+    )
+    UNBOUNDED = "bootstrap coverage meets its target up to the largest learning rate allowed, which was taken"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The learning rate chosen, and the trace of values tried with the bootstrap coverage of each."""
+
+    beta: float
+    betas: Float[np.ndarray, " tried"]
+    coverages: Float[np.ndarray, " tried"]
+    target: float
+    minimiser: Float[np.ndarray, " d"]
+    verdict: Verdict
+    method: str
+    bootstraps: int
+    degenerate: int
+
+    def describe(self) -> str:
+        """One sentence."""
+        note = (
+            f" {self.degenerate} of {self.bootstraps} resamples were too tied for a scatter of their own and used that "
+            "of the full data."
+            if self.degenerate
+            else ""
+        )
+        return f"{self.method}, target {self.target:.0%}: {self.verdict}.{note}"

@@ -1,0 +1,123 @@
+"""The one-page HTML report of a posterior: self-contained, figures inlined."""
+
+import html
+import io
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from nsmbayes._files import write_text
+from nsmbayes.posteriors import ConjugatePosterior
+from nsmbayes.report.plots import plot_calibration, plot_marginals, plot_weights
+from nsmbayes.report.style import STYLE, save
+
+_SHOWN = 15
+
+_CSS = """
+:root { color-scheme: light; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 2.5rem auto; padding: 0 1.2rem; color: #1d1d22; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
+p.lead { color: #555; margin-top: 0; } figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
+figcaption { color: #555; font-size: .9rem; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #e3e3e8; } th { font-weight: 600; }
+th:first-child, td:first-child { text-align: left; } .box { background: #f6f4f8; border-left: 4px solid #942192; padding: .6rem 1rem; }
+@media print { body { margin: 0; } }
+"""
+
+
+def write_report(
+    posterior: ConjugatePosterior,
+    folder: str | Path,
+    *,
+    title: str = "NSM-Bayes-conj posterior",
+    truth: Float[np.ndarray, " d"] | None = None,
+    is_outlier: Bool[np.ndarray, " n"] | None = None,
+    comparisons: dict[str, ConjugatePosterior] | None = None,
+    facts: dict[str, str] | None = None,
+) -> Path:
+    """Write `report.html` and its figures (PNG and SVG) to `folder`; return the path of the page."""
+    folder = Path(folder)
+    label = "posterior" if not comparisons else "posterior (observed data)"
+    figures: list[tuple[str, Figure, str]] = [
+        (
+            "weights",
+            plot_weights(posterior, is_outlier=is_outlier),
+            "Observations, and how far each is trusted. A weight near zero means the observation cannot move the posterior.",
+        ),
+        (
+            "marginals",
+            plot_marginals({label: posterior, **(comparisons or {})}, truth=truth),
+            "Marginal posterior densities." + ("" if truth is None else " Dashed: the true parameters."),
+        ),
+    ]
+    if posterior.calibration is not None:
+        caption = f"How the learning rate was chosen: {posterior.calibration.describe()}"
+        figures.append(("calibration", plot_calibration(posterior.calibration), caption))
+    for name, fig, _ in figures:
+        save(fig, folder, name)
+    body = [
+        f"<h1>{html.escape(title)}</h1>",
+        f'<p class="lead">{posterior.n} observations, {posterior.dim} parameters, learning rate β = {posterior.beta:.4g}</p>',
+        f'<p class="box">{html.escape(_verdict(posterior))}</p>',
+        "<h2>Parameters</h2>",
+        _parameters(posterior, truth),
+        *(f"<figure>{_svg(fig)}<figcaption>{html.escape(caption)}</figcaption></figure>" for _, fig, caption in figures),
+        "<h2>Observations it distrusts</h2>",
+        _distrusted(posterior),
+    ]
+    if facts:
+        body += ["<h2>Numbers</h2>", _table(("", ""), [(key, value) for key, value in facts.items()])]
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head><body>{"".join(body)}</body></html>'
+    )
+    return write_text(folder / "report.html", page)
+
+
+def _verdict(posterior: ConjugatePosterior) -> str:
+    weights = posterior.weights
+    doubtful = int((weights < 0.1).sum())
+    if not doubtful:
+        return "No observation stands far from the bulk: every weight is at least 0.1."
+    return (
+        f"{doubtful} of {posterior.n} observations stand so far from the bulk that their weight is below 0.1. They hardly "
+        "move the posterior, however far out they lie."
+    )
+
+
+def _parameters(posterior: ConjugatePosterior, truth: Float[np.ndarray, " d"] | None) -> str:
+    head = ["parameter", "mean", "sd", "2.5 %", "97.5 %", "prior mean", "prior sd"] + ([] if truth is None else ["truth"])
+    rows = []
+    for j, name in enumerate(posterior.parameter_names):
+        mean, std = posterior.mean[j], posterior.stds[j]
+        numbers = [mean, std, mean - 1.96 * std, mean + 1.96 * std, posterior.prior.mean[j], posterior.prior.stds[j]]
+        numbers += [] if truth is None else [truth[j]]
+        rows.append([name, *(f"{value:.3f}" for value in numbers)])
+    return _table(head, rows)
+
+
+def _distrusted(posterior: ConjugatePosterior) -> str:
+    weights, influence, x = posterior.weights, posterior.influence(), posterior.x
+    order = np.argsort(weights)[:_SHOWN]
+    rows = [
+        (str(i), ", ".join(f"{value:.4g}" for value in x[i]), f"{weights[i]:.2g}", f"{influence[i]:.2g}") for i in order
+    ]
+    note = f"<p>The {len(rows)} smallest weights of {posterior.n}. Influence: KL divergence to the posterior without it.</p>"
+    return note + _table(("row", "value", "weight", "influence"), rows)
+
+
+def _table(head, rows) -> str:
+    cells = "".join(f"<th>{html.escape(h)}</th>" for h in head)
+    lines = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def _svg(fig: Figure) -> str:
+    buffer = io.StringIO()
+    with rc_context(STYLE):
+        fig.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]

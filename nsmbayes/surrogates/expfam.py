@@ -1,0 +1,116 @@
+"""The exponential family of assumption A3: q(x | theta) proportional to exp(T(x)' theta + b(x)).
+
+T and b are bounded networks, which makes the posterior robust but does not make q normalisable on R^d. Only the
+derivatives of log q are offered: there is no density to evaluate and nothing to sample from.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from nsmbayes.surrogates.base import Derivatives, Surrogate
+from nsmbayes.surrogates.scaling import Standardiser
+
+_BIAS = 0.01
+
+
+class TanhNetwork(eqx.Module):
+    """f(z) = V tanh(W z + c), one hidden layer. A constant added to f would vanish from every derivative."""
+
+    W: Float[Array, "hidden d_in"]
+    c: Float[Array, " hidden"]
+    V: Float[Array, "d_out hidden"]
+
+    def hidden_derivatives(
+        self, z: Float[Array, " d_in"], D: Float[Array, "d_in p"], curvature: Float[Array, " d_in"]
+    ) -> Float[Array, "hidden p+1"]:
+        """Derivatives in y of h = tanh(W z(y) + c), where D = dz/dy and curvature = Laplacian of z.
+
+        The first p columns are the gradient, the last is the Laplacian: together they pass a linear map in one product.
+        """
+        J = self.W @ D
+        h = jnp.tanh(self.W @ z + self.c)
+        bend = self.W @ curvature - 2 * h * (J**2).sum(axis=1)
+        return (1 - h**2)[:, None] * jnp.concatenate([J, bend[:, None]], axis=1)
+
+
+def init_tanh_network(key: PRNGKeyArray, d_in: int, hidden: int, d_out: int) -> TanhNetwork:
+    """Glorot-uniform weights, small positive biases."""
+    glorot = jax.nn.initializers.glorot_uniform()
+    key_w, key_v = jax.random.split(key)
+    return TanhNetwork(
+        W=glorot(key_w, (d_in, hidden)).T, c=jnp.full(hidden, _BIAS), V=glorot(key_v, (hidden, d_out)).T
+    )
+
+
+class FamilyDerivatives(NamedTuple):
+    """Derivatives of T and b at one point, in the coordinates y of x = L y (see `Derivatives`)."""
+
+    grad_T: Float[Array, "*n d_theta p"]
+    lap_T: Float[Array, "*n d_theta"]
+    grad_b: Float[Array, "*n p"]
+    lap_b: Float[Array, "*n"]
+
+
+class ExponentialFamily(Surrogate):
+    """q(x | theta) ~ exp(T(z)' t + b(z)) |dz/dx|, with z and t the standardised x and theta.
+
+    Standardising theta is an affine map, so the family stays linear in theta.
+    """
+
+    T: TanhNetwork
+    b: TanhNetwork
+    scale_x: Standardiser
+    scale_theta: Standardiser
+
+    def __check_init__(self):
+        if self.scale_theta.asinh:
+            raise ValueError("theta must be standardised by an affine map: the family is linear in theta.")
+
+    def network_derivatives(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Derivatives:
+        """Score and Laplacian in the network's own coordinates: what training by score matching needs."""
+        identity, flat = jnp.eye(z.shape[0], dtype=z.dtype), jnp.zeros_like(z)
+        both = (t @ self.T.V) @ self.T.hidden_derivatives(z, identity, flat)
+        both = both + self.b.V[0] @ self.b.hidden_derivatives(z, identity, flat)
+        return Derivatives(both[:-1], both[-1])
+
+    def family_derivatives(self, x: Float[Array, " d_x"], basis: Float[Array, "d_x p"]) -> FamilyDerivatives:
+        """Derivatives of T and b as functions of x, for theta in the user's units."""
+        slope, bend = self.scale_x.slopes(x)
+        D = slope[:, None] * basis
+        squares = (basis**2).sum(axis=1)
+        z, curvature = self.scale_x(x), bend * squares
+        V = self.T.V / self.scale_theta.scale[:, None]  # T(z)' t = (V h)' (theta - centre): the centre goes to b
+        of_T = jnp.vstack([V, -self.scale_theta.centre @ V]) @ self.T.hidden_derivatives(z, D, curvature)
+        of_b = of_T[-1] + (self.b.V @ self.b.hidden_derivatives(z, D, curvature))[0]
+        jacobian_slope, jacobian_bend = self.scale_x.log_jacobian_slopes(x)
+        return FamilyDerivatives(
+            grad_T=of_T[:-1, :-1],
+            lap_T=of_T[:-1, -1],
+            grad_b=of_b[:-1] + jacobian_slope @ basis,
+            lap_b=of_b[-1] + jacobian_bend @ squares,
+        )
+
+    def derivatives(
+        self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"], basis: Float[Array, "d_x p"]
+    ) -> Derivatives:
+        """Score and Laplacian of log q(x | theta) along the columns of `basis`."""
+        family = self.family_derivatives(x, basis)
+        return Derivatives(theta @ family.grad_T + family.grad_b, theta @ family.lap_T + family.lap_b)
+
+
+def init_exponential_family(
+    key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser, *, hidden: int
+) -> ExponentialFamily:
+    """An untrained family with one hidden layer of `hidden` units in each of T and b."""
+    d_x, d_theta = len(scale_x.scale), len(scale_theta.scale)
+    key_T, key_b = jax.random.split(key)
+    return ExponentialFamily(
+        T=init_tanh_network(key_T, d_x, hidden, d_theta),
+        b=init_tanh_network(key_b, d_x, hidden, 1),
+        scale_x=scale_x,
+        scale_theta=scale_theta,
+    )

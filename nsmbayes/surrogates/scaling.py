@@ -1,0 +1,77 @@
+"""Elementwise standardisation of what networks see: z = f((x - centre) / scale), f the identity or asinh."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
+from nsmbayes._precision import double_precision
+
+KINDS = ("robust", "robust-asinh", "zscore", "none")
+
+_MAD_TO_STD = 1.4826022185056018  # 1 / Phi^-1(3/4): makes the MAD consistent for the standard deviation of a Gaussian
+_FAR = 1e30  # beyond this every tanh unit is saturated; stopping here keeps inf - inf out of the affine maps
+
+
+class Standardiser(eqx.Module):
+    """z = (x - centre) / scale, or asinh of it for tails so heavy that a linear map leaves most data near zero."""
+
+    centre: Float[Array, " d"]
+    scale: Float[Array, " d"]
+    asinh: bool = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        """Standardised values."""
+        s = jnp.clip((x - self.centre) / self.scale, -_FAR, _FAR)
+        return jnp.arcsinh(s) if self.asinh else s
+
+    @double_precision
+    def standardise(self, x: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
+        """Standardised values of NumPy data, computed in double precision."""
+        return np.asarray(self(jnp.asarray(x)))
+
+    def slopes(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """First and second derivative of z with respect to x, elementwise, at one point."""
+        first = 1 / self.scale
+        if not self.asinh:
+            return first, jnp.zeros_like(first)
+        s = jnp.clip((x - self.centre) / self.scale, -_FAR, _FAR)
+        root = jnp.hypot(1.0, s)
+        return first / root, -(first**2) * (s / root) / root**2
+
+    def log_jacobian_slopes(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """First and second derivative of log dz/dx, elementwise: what a density picks up on its way back to x."""
+        if not self.asinh:
+            return jnp.zeros_like(self.scale), jnp.zeros_like(self.scale)
+        s = jnp.clip((x - self.centre) / self.scale, -_FAR, _FAR)
+        root = jnp.hypot(1.0, s)  # log dz/dx = -log(scale) - log(1 + s^2) / 2
+        ratio = s / root
+        return -(ratio / root) / self.scale, (ratio**2 - 1 / root**2) / root**2 / self.scale**2
+
+
+@double_precision
+def fit_standardiser(x: Float[np.ndarray, "m d"], kind: str, name: str) -> Standardiser:
+    """Standardiser of the columns of `x`; `name` is what error messages call `x`.
+
+    "robust" uses the median and the MAD (the standard deviation for a column of which more than half the entries are
+    tied), "robust-asinh" adds asinh, "zscore" is the mean and standard deviation, "none" the identity.
+    """
+    _checks.choice(kind, "scaling", KINDS)
+    if kind == "none":
+        return Standardiser(jnp.zeros(x.shape[1]), jnp.ones(x.shape[1]), asinh=False)
+    std = x.std(axis=0)
+    constant = np.flatnonzero(std <= 1e-14 * np.abs(x).max(axis=0))
+    if constant.size:
+        raise InputError(
+            f"`{name}` has constant columns ({', '.join(map(str, constant))}): they carry no information and have no "
+            "scale. Remove them."
+        )
+    if kind == "zscore":
+        centre, scale = x.mean(axis=0), std
+    else:
+        centre = np.median(x, axis=0)
+        mad = _MAD_TO_STD * np.median(np.abs(x - centre), axis=0)
+        scale = np.where(mad > 0, mad, std)
+    return Standardiser(jnp.asarray(centre), jnp.asarray(scale), asinh=kind == "robust-asinh")

@@ -1,0 +1,35 @@
+"""Benchmark tasks: a prior, a simulator, the true parameters, and ways to contaminate what is observed."""
+
+from nsmbayes._checks import InputError
+from nsmbayes.tasks.base import Contamination, Observation, Task
+from nsmbayes.tasks.gnk import GNK
+
+__all__ = ["Contamination", "Observation", "Task", "get", "names"]
+
+_TASKS = {task.name: task for task in (GNK,)}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `get` knows.
+
+    Example:
+        >>> from nsmbayes import tasks
+        >>> "gnk" in tasks.names()
+        True
+    """
+    return tuple(_TASKS)
+
+
+def get(name: str) -> Task:
+    """The task called `name`.
+
+    Example:
+        >>> from nsmbayes import tasks
+        >>> task = tasks.get("gnk")
+        >>> theta, x = task.simulate(1000, seed=0)
+        >>> theta.shape, x.shape
+        ((1000, 4), (1000, 1))
+    """
+    if name not in names():
+        raise InputError(f"There is no task {name!r}; the tasks are: {', '.join(map(repr, names()))}.")
+    return _TASKS[name]

@@ -1,0 +1,199 @@
+"""Fit a surrogate to simulations: minibatches, early stopping, one jitted scan an epoch."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from tqdm import tqdm
+
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
+from nsmbayes.surrogates import Standardiser
+
+_VALIDATION_CHUNK = 8192
+
+Model = TypeVar("Model", bound=eqx.Module)
+PointLoss = Callable[[Any, Float[Array, " d_theta"], Float[Array, " d_x"]], Float[Array, ""]]
+
+
+class Stopped(StrEnum):
+    """Why training ended, as shown to the user."""
+
+    EARLY = "the validation loss stopped improving"
+    MAX_EPOCHS = "the maximum number of epochs was reached"
+    INTERRUPTED = "interrupted by the user; the best weights so far were kept"
+
+
+class TrainingError(RuntimeError):
+    """Training went wrong and nothing usable came of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How a surrogate is trained. The defaults are the paper's."""
+
+    learning_rate: float = 5e-4
+    weight_decay: float = 1e-5
+    batch_size: int = 128
+    validation_fraction: float = 0.2
+    patience: int = 20
+    max_epochs: int = 1000
+
+    def __post_init__(self):
+        _checks.positive(self.learning_rate, "learning_rate")
+        if _checks.real(self.weight_decay, "weight_decay") < 0:
+            raise InputError(f"`weight_decay` must not be negative; got {self.weight_decay}.")
+        _checks.integer(self.batch_size, "batch_size", at_least=1)
+        if _checks.fraction(self.validation_fraction, "validation_fraction") == 0:
+            raise InputError("`validation_fraction` must be above 0: early stopping needs validation data.")
+        _checks.integer(self.patience, "patience", at_least=1)
+        _checks.integer(self.max_epochs, "max_epochs", at_least=1)
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam on the loss plus an L2 penalty."""
+        return optax.chain(optax.add_decayed_weights(self.weight_decay), optax.adam(self.learning_rate))
+
+
+@dataclass(frozen=True)
+class TrainingHistory:
+    """Losses per epoch, and how training ended."""
+
+    train_loss: Float[np.ndarray, " epochs"]
+    validation_loss: Float[np.ndarray, " epochs"]
+    best_epoch: int
+    stopped: Stopped
+    seconds: float
+    compile_seconds: float
+
+    @property
+    def best_validation_loss(self) -> float:
+        """The validation loss of the weights that were kept."""
+        return float(self.validation_loss[self.best_epoch])
+
+
+def fit(
+    model: Model,
+    loss: PointLoss,
+    theta: Float[np.ndarray, "m d_theta"],
+    x: Float[np.ndarray, "m d_x"],
+    *,
+    settings: TrainingSettings,
+    key: PRNGKeyArray,
+    progress: bool = True,
+) -> tuple[Model, TrainingHistory]:
+    """Minimise the mean of `loss(model, theta_i, x_i)` over the simulations; return the best model on held-out ones.
+
+    Everything in `model` but its standardisers is trained, in float32. Ctrl-C between epochs ends training with the best weights so far.
+    """
+    key, key_split = jax.random.split(key)
+    m = len(theta)
+    m_validation = max(1, round(m * settings.validation_fraction))
+    if m - m_validation < 1:
+        raise InputError(f"`theta` needs at least 2 simulations, one to train on and one to validate; got {m}.")
+    order = np.asarray(jax.random.permutation(key_split, m))
+    data = (np.asarray(theta, np.float32), np.asarray(x, np.float32))
+    validation, train = (
+        jax.tree.map(lambda a: jnp.asarray(a[rows]), data) for rows in (order[:m_validation], order[m_validation:])
+    )
+    params, frozen = eqx.partition(
+        model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Standardiser)
+    )
+    params, fixed = _single(params), _single(frozen)
+    state = settings.optimiser().init(ravel_pytree(params)[0])
+    best, best_loss, best_epoch = params, np.inf, -1
+    history: list[tuple[float, float]] = []
+    seconds: list[float] = []
+    stopped = Stopped.MAX_EPOCHS
+    bar = tqdm(total=settings.max_epochs, desc="training", unit="epoch", disable=not progress, leave=True)
+    try:
+        for epoch in range(settings.max_epochs):
+            start = time.perf_counter()
+            params, state, losses = _epoch(
+                params, state, fixed, loss, settings, train, validation, jax.random.fold_in(key, epoch)
+            )
+            train_loss, validation_loss = map(float, losses)
+            seconds.append(time.perf_counter() - start)
+            history.append((train_loss, validation_loss))
+            if validation_loss < best_loss:
+                best, best_loss, best_epoch = params, validation_loss, epoch
+            patience_left = settings.patience - (epoch - best_epoch)
+            bar.update()
+            bar.set_postfix_str(
+                f"train {train_loss:.4f}, validation {validation_loss:.4f}, best {best_loss:.4f}, "
+                f"stops after {patience_left} epochs without progress"
+            )
+            if not np.isfinite(train_loss):
+                raise TrainingError(
+                    f"The training loss became {train_loss} in epoch {epoch}. Lower `learning_rate`, or look for "
+                    "extreme simulations and choose scaling='robust-asinh'."
+                )
+            if patience_left == 0:
+                stopped = Stopped.EARLY
+                break
+    except KeyboardInterrupt:
+        if best_epoch < 0:
+            raise
+        stopped = Stopped.INTERRUPTED
+    finally:
+        bar.close()
+    losses = np.asarray(history)
+    typical = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
+    return eqx.combine(best, frozen), TrainingHistory(
+        train_loss=losses[:, 0],
+        validation_loss=losses[:, 1],
+        best_epoch=best_epoch,
+        stopped=stopped,
+        seconds=float(np.sum(seconds)),
+        compile_seconds=max(0.0, seconds[0] - typical),
+    )
+
+
+def _single(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float32) if eqx.is_inexact_array(a) else a, tree)
+
+
+@eqx.filter_jit
+def _epoch(
+    params: PyTree,
+    state: optax.OptState,
+    fixed: PyTree,
+    loss: PointLoss,
+    settings: TrainingSettings,
+    train: PyTree[Float[Array, "m _"]],
+    validation: PyTree[Float[Array, "m_validation _"]],
+    key: PRNGKeyArray,
+) -> tuple[PyTree, optax.OptState, tuple[Float[Array, ""], Float[Array, ""]]]:
+    """One pass over the shuffled training set, then the validation loss. A remainder smaller than a batch waits."""
+    # The optimiser works on one flat vector: its update is then one fused loop instead of several per array.
+    flat, unravel = ravel_pytree(params)
+    optimiser = settings.optimiser()
+
+    def point_loss(vector: Float[Array, " size"], theta, x):
+        return loss(eqx.combine(unravel(vector), fixed), theta, x)
+
+    def batch_loss(vector: Float[Array, " size"], batch):
+        return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
+
+    def step(carry, batch):
+        vector, state = carry
+        value, gradient = jax.value_and_grad(batch_loss)(vector, batch)
+        updates, state = optimiser.update(gradient, state, vector)
+        return (optax.apply_updates(vector, updates), state), value
+
+    m = len(train[0])
+    size = min(settings.batch_size, m)
+    order = jax.random.permutation(key, m)[: m - m % size]
+    batches = jax.tree.map(lambda a: a[order].reshape(-1, size, a.shape[1]), train)
+    (flat, state), losses = jax.lax.scan(step, (flat, state), batches)
+    chunk = min(_VALIDATION_CHUNK, len(validation[0]))
+    held_out = jax.lax.map(lambda point: point_loss(flat, *point), validation, batch_size=chunk)
+    return unravel(flat), state, (losses.mean(), held_out.mean())

@@ -1,0 +1,57 @@
+"""Shapes and types are checked at run time in the tests, in the modules whose inputs come from the package itself."""
+
+from jaxtyping import install_import_hook
+
+_CHECKED = [
+    "nsmbayes.surrogates",
+    "nsmbayes.losses",
+    "nsmbayes.posteriors.family_loss",
+    "nsmbayes.posteriors.batch",
+    "nsmbayes.calibration.coverage",
+    "nsmbayes.calibration.bootstrap",
+    "nsmbayes.calibration.minimiser",
+    "nsmbayes.weights.base",
+    "nsmbayes.weights.location_scatter",
+    "nsmbayes.weights.batched_mcd",
+    "nsmbayes.tasks.gnk",
+    "nsmbayes.tasks.gnk_exact",
+]
+
+with install_import_hook(_CHECKED, "beartype.beartype"):
+    import nsmbayes as nsm
+
+import jax
+import numpy as np
+import pytest
+from helpers import random_family
+
+
+@pytest.fixture
+def x64():
+    """Double precision for the duration of a test."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained_gnk():
+    """A method trained briefly on g-and-k simulations: enough to be used, not to be good."""
+    task = nsm.tasks.get("gnk")
+    method = nsm.NSMBayesConj(task.prior, parameter_names=task.parameter_names)
+    settings = nsm.TrainingSettings(max_epochs=3)
+    return method.append_simulations(*task.simulate(20_000, seed=0)).train(0, settings=settings, progress=False)
+
+
+@pytest.fixture
+def random_method():
+    """Untrained but usable methods of any size, with networks drawn at random."""
+
+    def make(d_x: int, d_theta: int, *, seed: int = 0, scaling: str = "robust", **options):
+        rng = np.random.default_rng(seed)
+        root = rng.standard_normal((d_theta, d_theta))
+        prior = nsm.GaussianPrior(rng.standard_normal(d_theta), root @ root.T + np.eye(d_theta))
+        method = nsm.NSMBayesConj(prior, scaling=scaling, hidden=16, **options)
+        method.family = random_family(d_x, d_theta, seed=seed, asinh=scaling == "robust-asinh")
+        return method
+
+    return make

@@ -1,0 +1,143 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from nsmbayes import tasks
+from nsmbayes._checks import InputError
+from nsmbayes._precision import double_precision
+from nsmbayes.priors import GaussianPrior
+from nsmbayes.tasks.gnk import quantile
+from nsmbayes.tasks.gnk_exact import laplacian, log_prob, oracle_posterior, score, standard_normal_quantile
+
+TASK = tasks.get("gnk")
+GRADIENT = jax.grad(log_prob, 1)
+FAR = [-1e6, -1e3, 1e3, 1e6]
+
+
+@functools.cache
+def _over(function):
+    """`function` of one point at every row of theta and every entry of the same row of x."""
+    vectorised = jax.jit(jax.vmap(jax.vmap(function, (None, 0))))
+    return double_precision(lambda theta, x: np.asarray(vectorised(theta, x)))
+
+
+def _points(thetas=40):
+    """Parameters from the prior, and for each of them points in the bulk, in the tails and far beyond."""
+    theta = np.concatenate([TASK.theta_true[None], TASK.prior.sample((thetas - 1,), seed=3)])
+    bulk = _over(quantile)(theta, np.tile(np.linspace(-6, 6, 25), (thetas, 1)))
+    return theta, np.concatenate([bulk, np.tile(FAR, (thetas, 1))], axis=1)
+
+
+def _close(actual, expected, rtol):
+    scale = np.abs(expected) + 1e-3 * np.median(np.abs(expected), axis=1, keepdims=True)
+    return (np.abs(actual - expected) / scale).max() < rtol
+
+
+def test_round_trip_over_thrice_the_prior():
+    theta = TASK.prior.mean + 3 * (TASK.prior.sample((20_000,), seed=0) - TASK.prior.mean)
+    rng = np.random.default_rng(0)
+    x = rng.choice([-1.0, 1.0], (len(theta), 1)) * 10 ** rng.uniform(-12, 12, (len(theta), 1))
+    back = _over(quantile)(theta, _over(standard_normal_quantile)(theta, x))
+    # x = A + ... cannot come back more exactly than A is rounded.
+    assert (np.abs(back - x) / np.maximum(np.abs(x), np.abs(theta[:, :1]))).max() < 1e-12
+
+
+def test_round_trip_of_u():
+    theta, _ = _points()
+    u = np.tile([-30.0, -1.0, -1e-6, 0.0, 1e-3, 2.0, 30.0], (len(theta), 1))
+    back = _over(standard_normal_quantile)(theta, _over(quantile)(theta, u))
+    assert np.allclose(back, u, rtol=1e-10, atol=1e-13)
+
+
+@double_precision
+def test_median_is_the_location_and_has_derivatives():
+    theta = jnp.asarray(TASK.theta_true)
+    assert float(standard_normal_quantile(theta, theta[0])) == 0.0
+    assert float(jax.jit(jax.grad(standard_normal_quantile, 1))(theta, theta[0])) == pytest.approx(
+        np.exp(-0.5), rel=1e-12
+    )
+
+
+def test_without_skewness_and_tails_it_is_the_normal_distribution():
+    theta = np.array([[1.0, 0.5, 0.0, -45.0]])
+    x = np.array([[-40.0, -1.0, 1.0, 2.5, 1e3]])
+    assert np.allclose(_over(log_prob)(theta, x), stats.norm(1.0, np.exp(0.5)).logpdf(x), rtol=1e-12)
+    assert np.allclose(_over(score)(theta, x), -(x - 1.0) / np.exp(1.0), rtol=1e-12)
+    assert np.allclose(_over(laplacian)(theta, x), -np.exp(-1.0), rtol=1e-12)
+
+
+def test_density_integrates_to_one():
+    # After x = A + sinh(s) the trapezoidal rule converges faster than any power of the spacing.
+    theta, _ = _points()
+    s = np.linspace(-25, 25, 20_001)
+    x = theta[:, :1] + np.sinh(s)
+    density = np.exp(_over(log_prob)(theta, x)) * np.cosh(s)
+    assert np.allclose(np.trapezoid(density, s, axis=1), 1.0, rtol=1e-9)
+
+
+def test_distribution_function_is_that_of_the_simulator():
+    # Under the right parameters u is standard normal, and a Kolmogorov-Smirnov test at level 0.001 raises a
+    # false alarm for one seed in a thousand. Under parameters that are a little wrong it must raise one.
+    x = TASK.simulator(np.tile(TASK.theta_true, (20_000, 1)), seed=2).T
+
+    def p_value(theta):
+        return stats.kstest(_over(standard_normal_quantile)(theta[None], x)[0], "norm").pvalue
+
+    assert p_value(TASK.theta_true) > 1e-3
+    for wrong in 0.2 * np.eye(4):
+        assert p_value(TASK.theta_true + wrong) < 1e-3
+
+
+def test_score_and_laplacian_against_autodiff():
+    theta, x = _points()
+    assert _close(_over(score)(theta, x), _over(GRADIENT)(theta, x), rtol=1e-9)
+    assert _close(_over(laplacian)(theta, x), _over(jax.grad(GRADIENT, 1))(theta, x), rtol=1e-8)
+
+
+def test_score_and_laplacian_against_finite_differences():
+    theta, x = _points()
+    h = 1e-5 * (np.exp(theta[:, 1:2]) + np.abs(x - theta[:, :1]))
+    down, up = (_over(log_prob)(theta, x + step) for step in (-h, h))
+    # In the scale of the points themselves, since derivatives pass through zero.
+    assert np.allclose(_over(score)(theta, x) * h, (up - down) / 2, rtol=1e-5, atol=1e-9)
+    before, after = (_over(score)(theta, x + step) for step in (-h, h))
+    assert np.allclose(_over(laplacian)(theta, x) * h**2, (after - before) * h / 2, rtol=1e-5, atol=1e-13)
+
+
+def test_gradient_in_theta_against_finite_differences():
+    theta, x = _points()
+    gradient = _over(jax.grad(log_prob, 0))(theta, x)
+    for i, step in enumerate(1e-5 * np.eye(4)):
+        up, down = (_over(log_prob)(theta + sign * step, x) for sign in (1, -1))
+        assert np.allclose(gradient[..., i], (up - down) / 2e-5, rtol=1e-5, atol=1e-5 * np.abs(up) + 1e-8)
+
+
+def test_oracle_posterior_finds_the_truth_on_clean_points_only():
+    # The prior alone has a mean squared error of 11.3.
+    def mse(draws):
+        return ((draws - TASK.theta_true) ** 2).sum(axis=1).mean()
+
+    observations = [TASK.observe(100, seed=seed) for seed in (1, 2, 3)]
+    draws = [oracle_posterior(TASK.prior, obs.clean, draws=500, seed=0) for obs in observations]
+    errors = [mse(d) for d in draws]
+    print("oracle mean squared errors:", np.round(errors, 2))
+    assert all(0.1 < error < 1.2 for error in errors)
+    for d in draws:
+        assert d.shape == (500, 4)
+        residual = TASK.theta_true - d.mean(axis=0)
+        # Beyond the 0.9999 quantile in one dataset out of 10,000, roughly.
+        assert residual @ np.linalg.solve(np.cov(d.T), residual) < stats.chi2(4).ppf(0.9999)
+    assert mse(oracle_posterior(TASK.prior, observations[0].x, draws=500, seed=0)) > 3
+
+
+def test_oracle_posterior_refuses_bad_input():
+    with pytest.raises(InputError, match="4 parameters"):
+        oracle_posterior(GaussianPrior([0.0], [1.0]), np.zeros((10, 1)), draws=10, seed=0)
+    with pytest.raises(InputError, match="`clean_x`"):
+        oracle_posterior(TASK.prior, np.zeros((10, 2)), draws=10, seed=0)
+    with pytest.raises(InputError, match="`draws`"):
+        oracle_posterior(TASK.prior, np.zeros((10, 1)), draws=0, seed=0)

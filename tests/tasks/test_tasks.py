@@ -1,0 +1,136 @@
+"""The contract that every task fulfils."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from nsmbayes import tasks
+from nsmbayes._checks import InputError
+from nsmbayes.priors import GaussianPrior
+
+SEED = 5
+
+
+@pytest.fixture(params=tasks.names())
+def task(request):
+    return tasks.get(request.param)
+
+
+def test_unknown_name_lists_the_known_ones():
+    with pytest.raises(InputError, match=r"'gnkk'.*'gnk'"):
+        tasks.get("gnkk")
+
+
+def test_a_name_always_gives_the_same_task(task):
+    assert tasks.get(task.name) is task
+
+
+def test_description_is_consistent(task):
+    assert isinstance(task.prior, GaussianPrior)
+    assert task.theta_true.shape == (task.prior.dim,) == (len(task.parameter_names),)
+    assert np.isfinite(task.prior.log_prob(task.theta_true))
+
+
+def test_task_cannot_be_changed(task):
+    with pytest.raises(ValueError, match="read-only"):
+        task.theta_true[0] = 3.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        task.name = "other"
+
+
+def test_simulate_shapes_and_precision(task):
+    theta, x = task.simulate(50, seed=SEED)
+    assert theta.shape == (50, task.prior.dim)
+    assert x.shape == (50, len(task.x_names))
+    assert theta.dtype == x.dtype == np.float64
+    assert np.array_equal(theta, task.prior.sample((50,), SEED))
+    assert np.isfinite(x).all()
+    assert x.flags.writeable, "users change their arrays in place"
+    assert jax.numpy.zeros(1).dtype == np.float32, "double precision must not leak into the user's own work"
+
+
+def test_simulations_are_reproducible_and_follow_the_seed(task):
+    theta, x = task.simulate(50, seed=SEED)
+    assert np.array_equal(x, task.simulate(50, seed=SEED)[1])
+    assert np.array_equal(x, task.simulator(theta, seed=SEED))
+    assert not np.isclose(x, task.simulator(theta, seed=SEED + 1)).all(axis=1).any()
+
+
+def test_rows_are_independent(task):
+    x = task.simulator(np.tile(task.theta_true, (50, 1)), seed=SEED)
+    assert len(np.unique(x, axis=0)) == 50
+
+
+def test_observations_share_no_noise_with_simulations(task):
+    simulated = task.simulator(np.tile(task.theta_true, (50, 1)), seed=SEED)
+    assert not np.isin(task.observe(50, seed=SEED).clean, simulated).any()
+
+
+def test_observe_marks_what_it_changed(task):
+    obs = task.observe(100, seed=SEED)
+    changed = (obs.x != obs.clean).any(axis=1)
+    assert obs.x.shape == obs.clean.shape == (100, len(task.x_names))
+    assert np.array_equal(changed, obs.is_outlier)
+    assert 0 < changed.sum() < 50
+
+
+def test_clean_points_do_not_depend_on_the_contamination(task):
+    clean = task.observe(60, seed=SEED).clean
+    for name in task.contaminations:
+        assert np.array_equal(task.observe(60, seed=SEED, contamination=name).clean, clean)
+    first = task.contaminations[0]
+    assert np.array_equal(task.observe(60, seed=SEED, contamination=first, fraction=0.4).clean, clean)
+    assert not np.isclose(task.observe(60, seed=SEED + 1).clean, clean).any()
+
+
+def test_contamination_and_fraction_can_be_chosen(task):
+    none = task.observe(60, seed=SEED, contamination="none")
+    assert np.array_equal(none.x, none.clean)
+    assert not none.is_outlier.any()
+    for name in task.contaminations[:-1]:
+        assert task.observe(60, seed=SEED, contamination=name, fraction=0.2).is_outlier.sum() == 12
+        assert task.observe(60, seed=SEED, contamination=name, fraction=0.0).is_outlier.sum() == 0
+
+
+def test_outlier_rows_follow_the_seed(task):
+    first, again, other = (task.observe(60, seed=seed, fraction=0.5).is_outlier for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_any_whole_number_is_a_seed(task):
+    huge = [task.observe(5, seed=2**70 + i).clean for i in range(2)]
+    assert not np.isclose(*huge).any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n": 0}, "`n` must be at least 1"),
+        ({"n": 2.5}, "`n` must be a whole number"),
+        ({"seed": 0.5}, "`seed` must be a whole number"),
+        ({"seed": -1}, "`seed` must be at least 0"),
+        ({"fraction": 1.0}, "`fraction` must lie in"),
+        ({"fraction": -0.1}, "`fraction` must lie in"),
+        ({"contamination": "gremlins"}, "`contamination` must be one of .*'none'"),
+        ({"contamination": "none", "fraction": 0.1}, "leave one of them out"),
+    ],
+)
+def test_bad_arguments_of_observe(task, arguments, message):
+    with pytest.raises(InputError, match=message):
+        task.observe(**{"n": 10, "seed": 0, **arguments})
+
+
+def test_bad_arguments_of_the_simulator(task):
+    with pytest.raises(
+        InputError, match=f"`theta` must have {task.prior.dim} parameters; got {task.prior.dim + 1}"
+    ):
+        task.simulator(np.zeros((3, task.prior.dim + 1)), seed=0)
+    with pytest.raises(InputError, match="`theta` has 1 row with NaN"):
+        task.simulator(np.full((1, task.prior.dim), np.nan), seed=0)
+    with pytest.raises(InputError, match="`m` must be at least 1"):
+        task.simulate(0, seed=0)
+    with pytest.raises(InputError, match="`seed`"):
+        task.simulate(3, seed="today")
