@@ -54,8 +54,6 @@ def huber_shift(
     n, d = clean.shape
     shift = _checks.vector(shift, "shift")
     if shift.shape not in {(1,), (d,)}:
-        raise InputError(
-            f"`shift` must be one number or have shape ({d},), one per column; got shape {shift.shape}."
-        )
+        raise InputError(f"`shift` must be one number or have shape ({d},), one per column; got shape {shift.shape}.")
     is_outlier = choose_outliers(n, fraction=fraction, rng=rng)
     return np.where(is_outlier[:, None], clean + shift, clean), is_outlier

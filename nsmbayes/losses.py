@@ -6,6 +6,7 @@ Derivatives and gradients are in the coordinates y in which the loss is computed
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from nsmbayes.surrogates import Derivatives, FamilyDerivatives
@@ -29,9 +30,9 @@ def score_matching(derivatives: Derivatives) -> Float[Array, ""]:
 class Quadratic(NamedTuple):
     """A loss theta' A theta + 2 theta' B + C; also a sum of such losses."""
 
-    A: Float[Array, "*n d_theta d_theta"]
-    B: Float[Array, "*n d_theta"]
-    C: Float[Array, "*n"]
+    A: Float[Array | np.ndarray, "*n d_theta d_theta"]
+    B: Float[Array | np.ndarray, "*n d_theta"]
+    C: Float[Array | np.ndarray, "*n"]
 
 
 def nsm_quadratic(family: FamilyDerivatives, w2: Float[Array, ""], grad_w2: Float[Array, " p"]) -> Quadratic:

@@ -62,8 +62,8 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]
         raise InputError(f"`path` {path}: {_HEADER} is damaged or was not written by nsmbayes.") from error
     if not known:
         raise InputError(
-            f"`path` {path} has format {header['format']}; this version of nsmbayes reads format {FORMAT}. Train again, "
-            "or install the version that wrote it."
+            f"`path` {path} has format {header['format']}; this version of nsmbayes reads format {FORMAT}. Train "
+            "again, or install the version that wrote it."
         )
     data = (path / _ARRAYS).read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:

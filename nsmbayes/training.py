@@ -92,7 +92,8 @@ def fit(
 ) -> tuple[Model, TrainingHistory]:
     """Minimise the mean of `loss(model, theta_i, x_i)` over the simulations; return the best model on held-out ones.
 
-    Everything in `model` but its standardisers is trained, in float32. Ctrl-C between epochs ends training with the best weights so far.
+    Everything in `model` but its standardisers is trained, in float32. Ctrl-C between epochs ends training with the
+    best weights so far.
     """
     key, key_split = jax.random.split(key)
     m = len(theta)
@@ -100,13 +101,11 @@ def fit(
     if m - m_validation < 1:
         raise InputError(f"`theta` needs at least 2 simulations, one to train on and one to validate; got {m}.")
     order = np.asarray(jax.random.permutation(key_split, m))
-    data = (np.asarray(theta, np.float32), np.asarray(x, np.float32))
     validation, train = (
-        jax.tree.map(lambda a: jnp.asarray(a[rows]), data) for rows in (order[:m_validation], order[m_validation:])
+        tuple(jnp.asarray(a[rows], jnp.float32) for a in (theta, x))
+        for rows in (order[:m_validation], order[m_validation:])
     )
-    params, frozen = eqx.partition(
-        model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Standardiser)
-    )
+    params, frozen = eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Standardiser))
     params, fixed = _single(params), _single(frozen)
     state = settings.optimiser().init(ravel_pytree(params)[0])
     best, best_loss, best_epoch = params, np.inf, -1
@@ -126,11 +125,9 @@ def fit(
             if validation_loss < best_loss:
                 best, best_loss, best_epoch = params, validation_loss, epoch
             patience_left = settings.patience - (epoch - best_epoch)
+            bar.total = min(settings.max_epochs, epoch + 1 + patience_left)  # time left, if nothing improves any more
+            bar.set_postfix_str(f"train {train_loss:.4f}, validation {validation_loss:.4f}, best {best_loss:.4f}")
             bar.update()
-            bar.set_postfix_str(
-                f"train {train_loss:.4f}, validation {validation_loss:.4f}, best {best_loss:.4f}, "
-                f"stops after {patience_left} epochs without progress"
-            )
             if not np.isfinite(train_loss):
                 raise TrainingError(
                     f"The training loss became {train_loss} in epoch {epoch}. Lower `learning_rate`, or look for "
@@ -177,17 +174,17 @@ def _epoch(
     flat, unravel = ravel_pytree(params)
     optimiser = settings.optimiser()
 
-    def point_loss(vector: Float[Array, " size"], theta, x):
+    def point_loss(vector: Any, theta: Any, x: Any):
         return loss(eqx.combine(unravel(vector), fixed), theta, x)
 
-    def batch_loss(vector: Float[Array, " size"], batch):
+    def batch_loss(vector: Any, batch: Any):
         return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
 
     def step(carry, batch):
         vector, state = carry
         value, gradient = jax.value_and_grad(batch_loss)(vector, batch)
         updates, state = optimiser.update(gradient, state, vector)
-        return (optax.apply_updates(vector, updates), state), value
+        return (vector + updates, state), value
 
     m = len(train[0])
     size = min(settings.batch_size, m)

@@ -20,10 +20,10 @@ _CHECKED = [
 with install_import_hook(_CHECKED, "beartype.beartype"):
     import nsmbayes as nsm
 
-import jax
-import numpy as np
-import pytest
-from helpers import random_family
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+from helpers import random_family  # noqa: E402
 
 
 @pytest.fixture

@@ -12,14 +12,10 @@ def random_family(d_x, d_theta, *, seed=0, asinh=False, hidden=16) -> Exponentia
     rng = np.random.default_rng(seed)
 
     def network(d_out):
-        return TanhNetwork(
-            *(jnp.asarray(rng.standard_normal(s)) for s in ((hidden, d_x), (hidden,), (d_out, hidden)))
-        )
+        return TanhNetwork(*(jnp.asarray(rng.standard_normal(s)) for s in ((hidden, d_x), (hidden,), (d_out, hidden))))
 
     def standardiser(d, **kind):
-        return Standardiser(
-            jnp.asarray(rng.standard_normal(d)), jnp.asarray(rng.uniform(0.5, 2.0, d)), **kind
-        )
+        return Standardiser(jnp.asarray(rng.standard_normal(d)), jnp.asarray(rng.uniform(0.5, 2.0, d)), **kind)
 
     with jax.enable_x64(True):
         return ExponentialFamily(

@@ -9,9 +9,7 @@ def _rng(seed=0):
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize(
-    ("n", "fraction", "expected"), [(100, 0.1, 10), (7, 0.3, 2), (5, 0.0, 0), (10, 0.99, 10)]
-)
+@pytest.mark.parametrize(("n", "fraction", "expected"), [(100, 0.1, 10), (7, 0.3, 2), (5, 0.0, 0), (10, 0.99, 10)])
 def test_number_of_outliers_is_exact(n, fraction, expected):
     assert choose_outliers(n, fraction=fraction, rng=_rng()).sum() == expected
 

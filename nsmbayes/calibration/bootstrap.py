@@ -42,7 +42,7 @@ def bootstrap_losses(posterior: ConjugatePosterior, resamples: int, seed: int) -
         degenerate += int((~ok).sum())
         location[~ok], scatter[~ok] = posterior.location_scatter
         centres = LocationScatter.from_scatter(location, scatter, estimator)
-        parts.append(jax.tree.map(np.asarray, _resample(loss, x, drawn, centres)))
+        parts.append(jax.tree.map(np.asarray, _resample(loss, jnp.asarray(x), jnp.asarray(drawn), centres)))
     return Resamples(Quadratic(*(np.concatenate(a) for a in zip(*parts, strict=True))), degenerate)
 
 
@@ -51,7 +51,7 @@ def _resample(
     loss: FamilyLoss, x: Float[Array, "n d_x"], rows: Int[Array, "resamples n"], centres: LocationScatter
 ) -> Quadratic:
     counts = jax.vmap(lambda drawn: jnp.bincount(drawn, length=len(x)))(rows).astype(x.dtype)
-    family = jax.vmap(loss.family.family_derivatives, (0, None))(x, loss.basis)
+    family = jax.vmap(loss.family.family_derivatives, (0, None))(x, jnp.asarray(loss.basis))
 
     def resampled(count: Float[Array, " n"], centre: LocationScatter) -> Quadratic:
         w2, grad_w2 = jax.vmap(evaluate, (None, None, 0))(loss.weight, centre, x)

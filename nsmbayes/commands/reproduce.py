@@ -6,7 +6,8 @@ from pathlib import Path
 
 from nsmbayes import _checks, tasks
 from nsmbayes._files import write_text
-from nsmbayes.experiments.runner import PRESETS, Row, run as run_experiment, summarise
+from nsmbayes.experiments.runner import PRESETS, Row, summarise
+from nsmbayes.experiments.runner import run as run_experiment
 from nsmbayes.methods import METHODS
 
 

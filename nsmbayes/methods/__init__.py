@@ -24,4 +24,6 @@ def load(path: str | Path) -> NSMBayesConj:
     try:
         return METHODS[header["method"]].from_saved(header, arrays)
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"`path` {path} lacks a part of the model ({error}); it was not written by nsmbayes.") from error
+        raise InputError(
+            f"`path` {path} lacks a part of the model ({error}); it was not written by nsmbayes."
+        ) from error

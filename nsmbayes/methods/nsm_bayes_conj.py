@@ -1,6 +1,5 @@
 """NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +18,6 @@ from nsmbayes.methods.base import Method, NotTrainedError
 from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
-from nsmbayes.posteriors.learning_rate import Calibration
 from nsmbayes.priors import GaussianPrior, as_gaussian
 from nsmbayes.storage import write_model
 from nsmbayes.surrogates import (
@@ -33,7 +31,7 @@ from nsmbayes.surrogates.scaling import KINDS
 from nsmbayes.training import TrainingSettings, fit
 from nsmbayes.weights import IMQ, Weight
 
-Calibrator = Callable[..., Calibration]
+Calibrator = RootCalibration | StochasticCalibration
 
 
 def _training_loss(family: ExponentialFamily, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]):
@@ -90,7 +88,7 @@ class NSMBayesConj(Method):
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
         self.scale_theta, self.whiten = bool(scale_theta), bool(whiten)
-        self.calibration = calibration if calibration is not None else RootCalibration()
+        self.calibration = _as_calibrator(calibration if calibration is not None else RootCalibration())
         self.hidden = _checks.integer(hidden, "hidden", at_least=1)
         names = tuple(parameter_names or (f"theta_{i + 1}" for i in range(self.prior.dim)))
         if len(names) != self.prior.dim:
@@ -100,7 +98,7 @@ class NSMBayesConj(Method):
 
     @classmethod
     def paper(cls, prior: Any, *, initial_beta: float = 0.1, **options: Any) -> Self:
-        """The method with the paper's choices: IMQ with zeta = 1, z-scored x, raw theta, Algorithm 1 from `initial_beta`."""
+        """The paper's choices: IMQ with zeta = 1, z-scored x, raw theta, Algorithm 1 started at `initial_beta`."""
         choices: dict[str, Any] = {
             "weight": IMQ(zeta=1.0),
             "scaling": "zscore",
@@ -191,8 +189,6 @@ class NSMBayesConj(Method):
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save the trained method as a folder (JSON and safetensors). Simulations are not saved."""
         family = self._trained()
-        if type(self.calibration).__name__ not in _CALIBRATORS:
-            raise InputError("`calibration` of your own making cannot be saved; set one of nsmbayes's before saving.")
         header = {
             "method": self.name,
             "weight": self.weight.config(),
@@ -205,7 +201,9 @@ class NSMBayesConj(Method):
             "calibration": {"kind": type(self.calibration).__name__, **asdict(self.calibration)},
         }
         arrays = {
-            f"{name}.{part}": np.asarray(getattr(getattr(family, name), part)) for name in _PARTS for part in _PARTS[name]
+            f"{name}.{part}": np.asarray(getattr(getattr(family, name), part))
+            for name in _PARTS
+            for part in _PARTS[name]
         }
         arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
         return write_model(path, header, arrays, overwrite=overwrite)
@@ -222,7 +220,7 @@ class NSMBayesConj(Method):
             parameter_names=tuple(header["parameter_names"]),
             **{key: header[key] for key in ("scatter", "scaling", "scale_theta", "whiten", "hidden")},
         )
-        parts = {name: {part: arrays[f"{name}.{part}"] for part in _PARTS[name]} for name in _PARTS}
+        parts: dict[str, Any] = {name: {part: arrays[f"{name}.{part}"] for part in _PARTS[name]} for name in _PARTS}
         method.family = _in_double(
             ExponentialFamily(
                 T=TanhNetwork(**parts["T"]),
@@ -247,3 +245,12 @@ def _as_weight(weight: Any) -> Weight:
     if not isinstance(weight, Weight):
         raise InputError(f"`weight` must be a weight such as nsmbayes.IMQ(zeta=2.0); got {type(weight).__name__}.")
     return weight
+
+
+def _as_calibrator(calibration: Any) -> Calibrator:
+    if not isinstance(calibration, Calibrator):
+        raise InputError(
+            "`calibration` must be an nsmbayes.RootCalibration or nsmbayes.StochasticCalibration; got "
+            f"{type(calibration).__name__}."
+        )
+    return calibration

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -46,11 +47,13 @@ def batch_posteriors(
     if not ok.all():
         tied = np.flatnonzero(~ok)
         raise InputError(
-            f"`x` has {len(tied)} data sets too tied for a robust scatter (first: {tied[0]}). Add jitter of one lattice "
-            "step, or leave them out."
+            f"`x` has {len(tied)} data sets too tied for a robust scatter (first: {tied[0]}). Add jitter of one "
+            "lattice step, or leave them out."
         )
     centres = LocationScatter.from_scatter(location, scatter, recipe.estimator)
-    mean, precision = gaussian_posterior(prior, jax.tree.map(np.asarray, _totals(recipe, x, centres)), beta)
+    mean, precision = gaussian_posterior(
+        prior, jax.tree.map(np.asarray, _totals(recipe, jnp.asarray(x), centres)), beta
+    )
     return ConjugateBatch(mean, np.linalg.inv(precision), beta)
 
 

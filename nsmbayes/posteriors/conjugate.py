@@ -167,9 +167,7 @@ class ConjugatePosterior:
             f"NSM-Bayes-conj posterior from {self.n} observations, beta = {self.beta:.4g}",
             f"{'parameter':<12}{'mean':>10}{'sd':>10}{'2.5 %':>10}{'97.5 %':>10}{'prior sd':>10}",
         ]
-        for name, mean, std, prior_std in zip(
-            self.parameter_names, self.mean, self.stds, self.prior.stds, strict=True
-        ):
+        for name, mean, std, prior_std in zip(self.parameter_names, self.mean, self.stds, self.prior.stds, strict=True):
             low, high = mean - 1.96 * std, mean + 1.96 * std
             lines.append(f"{name:<12}{mean:>10.3f}{std:>10.3f}{low:>10.3f}{high:>10.3f}{prior_std:>10.3f}")
         weights = self.weights

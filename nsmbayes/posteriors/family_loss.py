@@ -32,7 +32,7 @@ class FamilyLoss(eqx.Module):
 
     def __call__(self, x: Float[Array, " d_x"]) -> Quadratic:
         """The loss of x as a quadratic in theta."""
-        return nsm_quadratic(self.family.family_derivatives(x, self.basis), *self.weigh(x))
+        return nsm_quadratic(self.family.family_derivatives(x, jnp.asarray(self.basis)), *self.weigh(x))
 
 
 class LossRecipe(eqx.Module):
@@ -62,21 +62,24 @@ class LossRecipe(eqx.Module):
 @double_precision
 def total_loss(loss: FamilyLoss, x: Float[np.ndarray, "n d_x"]) -> Quadratic:
     """Sum of the losses of all rows of `x`."""
-    return Quadratic(*map(sum, zip(*(map(np.asarray, _block_sum(loss, *b)) for b in _blocks(x)), strict=True)))
+    sums = [_block_sum(loss, jnp.asarray(block), jnp.asarray(mask)) for block, mask in _blocks(x)]
+    return Quadratic(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
 
 
 def each_loss(loss: FamilyLoss, x: Float[np.ndarray, "n d_x"]) -> Iterator[Quadratic]:
     """The losses of the rows of `x`, block after block."""
     for block, mask in _blocks(x):
         with jax.enable_x64(True):  # not the decorator: a generator's body runs after its call has returned
-            losses = _block_losses(loss, block)
+            losses = _block_losses(loss, jnp.asarray(block))
         yield Quadratic(*(np.asarray(a)[mask] for a in losses))
 
 
 @double_precision
 def weights_of(loss: FamilyLoss, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, " n"]:
     """w(x_i) of every row."""
-    return np.concatenate([np.sqrt(np.asarray(_block_weights(loss, block))[mask]) for block, mask in _blocks(x)])
+    return np.concatenate(
+        [np.sqrt(np.asarray(_block_weights(loss, jnp.asarray(block)))[mask]) for block, mask in _blocks(x)]
+    )
 
 
 def _blocks(x: Float[np.ndarray, "n d_x"]) -> Iterator[tuple[Float[np.ndarray, "size d_x"], Bool[np.ndarray, " size"]]]:

@@ -18,12 +18,13 @@ _SHOWN = 15
 
 _CSS = """
 :root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 2.5rem auto; padding: 0 1.2rem; color: #1d1d22; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 2.5rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 p.lead { color: #555; margin-top: 0; } figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
 figcaption { color: #555; font-size: .9rem; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #e3e3e8; } th { font-weight: 600; }
-th:first-child, td:first-child { text-align: left; } .box { background: #f6f4f8; border-left: 4px solid #942192; padding: .6rem 1rem; }
+th:first-child, td:first-child { text-align: left; }
+.box { background: #f6f4f8; border-left: 4px solid #942192; padding: .6rem 1rem; }
 @media print { body { margin: 0; } }
 """
 
@@ -45,7 +46,7 @@ def write_report(
         (
             "weights",
             plot_weights(posterior, is_outlier=is_outlier),
-            "Observations, and how far each is trusted. A weight near zero means the observation cannot move the posterior.",
+            "Observations, and how far each is trusted. With a weight near zero it cannot move the posterior.",
         ),
         (
             "marginals",
@@ -60,11 +61,14 @@ def write_report(
         save(fig, folder, name)
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f'<p class="lead">{posterior.n} observations, {posterior.dim} parameters, learning rate β = {posterior.beta:.4g}</p>',
+        f'<p class="lead">{posterior.n} observations, {posterior.dim} parameters, β = {posterior.beta:.4g}</p>',
         f'<p class="box">{html.escape(_verdict(posterior))}</p>',
         "<h2>Parameters</h2>",
         _parameters(posterior, truth),
-        *(f"<figure>{_svg(fig)}<figcaption>{html.escape(caption)}</figcaption></figure>" for _, fig, caption in figures),
+        *(
+            f"<figure>{_svg(fig)}<figcaption>{html.escape(caption)}</figcaption></figure>"
+            for _, fig, caption in figures
+        ),
         "<h2>Observations it distrusts</h2>",
         _distrusted(posterior),
     ]
@@ -72,7 +76,8 @@ def write_report(
         body += ["<h2>Numbers</h2>", _table(("", ""), [(key, value) for key, value in facts.items()])]
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head><body>{"".join(body)}</body></html>'
+        f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head>'
+        f"<body>{''.join(body)}</body></html>"
     )
     return write_text(folder / "report.html", page)
 
@@ -83,13 +88,15 @@ def _verdict(posterior: ConjugatePosterior) -> str:
     if not doubtful:
         return "No observation stands far from the bulk: every weight is at least 0.1."
     return (
-        f"{doubtful} of {posterior.n} observations stand so far from the bulk that their weight is below 0.1. They hardly "
-        "move the posterior, however far out they lie."
+        f"{doubtful} of {posterior.n} observations stand so far from the bulk that their weight is below 0.1. They "
+        "hardly move the posterior, however far out they lie."
     )
 
 
 def _parameters(posterior: ConjugatePosterior, truth: Float[np.ndarray, " d"] | None) -> str:
-    head = ["parameter", "mean", "sd", "2.5 %", "97.5 %", "prior mean", "prior sd"] + ([] if truth is None else ["truth"])
+    head = ["parameter", "mean", "sd", "2.5 %", "97.5 %", "prior mean", "prior sd"] + (
+        [] if truth is None else ["truth"]
+    )
     rows = []
     for j, name in enumerate(posterior.parameter_names):
         mean, std = posterior.mean[j], posterior.stds[j]
@@ -105,7 +112,7 @@ def _distrusted(posterior: ConjugatePosterior) -> str:
     rows = [
         (str(i), ", ".join(f"{value:.4g}" for value in x[i]), f"{weights[i]:.2g}", f"{influence[i]:.2g}") for i in order
     ]
-    note = f"<p>The {len(rows)} smallest weights of {posterior.n}. Influence: KL divergence to the posterior without it.</p>"
+    note = f"<p>The {len(rows)} smallest weights. Influence: KL divergence to the posterior without it.</p>"
     return note + _table(("row", "value", "weight", "influence"), rows)
 
 

@@ -7,11 +7,12 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from nsmbayes.posteriors import Calibration, ConjugatePosterior
-from nsmbayes.report.style import COLOURS, figure
+from nsmbayes.report.style import COLOURS, figure, styled
 
 _PANEL = 3.0  # inches
 
 
+@styled
 def plot_weights(posterior: ConjugatePosterior, *, is_outlier: Bool[np.ndarray, " n"] | None = None) -> Figure:
     """The observations and how far each is trusted.
 
@@ -56,10 +57,11 @@ def _weights_over_data(
     twin.plot(grid, posterior.weight_at(grid[:, None]), color=COLOURS["weight"], lw=1.8, label="weight $w(x)$")
     twin.scatter(x, weights, s=12, color=COLOURS["weight"], zorder=3)
     twin.set(ylabel="weight", ylim=(-0.03, 1.05))
-    handles, labels = (sum(parts, []) for parts in zip(*(a.get_legend_handles_labels() for a in (axis, twin)), strict=True))
-    axis.legend(handles, labels, loc="upper center", fontsize=9)
+    (bars, bar_labels), (lines, line_labels) = axis.get_legend_handles_labels(), twin.get_legend_handles_labels()
+    axis.legend(bars + lines, bar_labels + line_labels, loc="upper center", fontsize=9)
 
 
+@styled
 def plot_marginals(
     posteriors: dict[str, ConjugatePosterior], *, truth: Float[np.ndarray, " d"] | None = None
 ) -> Figure:
@@ -81,7 +83,9 @@ def plot_marginals(
         for label, posterior in posteriors.items():
             density = stats.norm.pdf(grid, posterior.mean[j], posterior.stds[j])
             axis.plot(grid, density, color=lines[label], lw=2, label=label)
-        axis.fill_between(grid, stats.norm.pdf(grid, first.mean[j], first.stds[j]), color=lines[next(iter(posteriors))], alpha=0.15)
+        axis.fill_between(
+            grid, stats.norm.pdf(grid, first.mean[j], first.stds[j]), color=lines[next(iter(posteriors))], alpha=0.15
+        )
         if truth is not None:
             axis.axvline(truth[j], ls="--", color=COLOURS["truth"], lw=1.2, label="truth")
         axis.set(xlabel=first.parameter_names[j], yticks=[], ylim=(0, None))
@@ -91,6 +95,7 @@ def plot_marginals(
     return fig
 
 
+@styled
 def plot_calibration(calibration: Calibration) -> Figure:
     """Bootstrap coverage of each learning rate tried, and the one chosen."""
     stochastic = calibration.method.startswith("stochastic")
@@ -103,7 +108,9 @@ def plot_calibration(calibration: Calibration) -> Figure:
         axes[1].set(xlabel="step", ylabel="bootstrap coverage", ylim=(0, 1.03))
     else:
         axes[0].step(calibration.betas, calibration.coverages, where="mid", color=COLOURS["nsm-bayes-conj"], lw=2)
-        axes[0].axvline(calibration.beta, ls="--", color=COLOURS["truth"], lw=1.2, label=f"chosen β = {calibration.beta:.3g}")
+        axes[0].axvline(
+            calibration.beta, ls="--", color=COLOURS["truth"], lw=1.2, label=f"chosen β = {calibration.beta:.3g}"
+        )
         axes[0].set(xscale="log", xlabel="learning rate β", ylabel="bootstrap coverage", ylim=(0, 1.03))
     axes[-1].axhline(calibration.target, ls=":", color=COLOURS["prior"], label=f"target {calibration.target:.0%}")
     axes[-1].legend(loc="lower left")

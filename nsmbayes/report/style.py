@@ -1,11 +1,15 @@
 """One look for every figure: colours by role, readable sizes, no global matplotlib state."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+P = ParamSpec("P")
 
 # The paper's colours by method; data, weight and reference keep theirs in every figure.
 COLOURS = {
@@ -20,7 +24,7 @@ COLOURS = {
     "clean": "#117733",
 }
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -32,12 +36,21 @@ STYLE: dict[str, Any] = {
 }
 
 
+def styled(plot: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw a figure with the package's style, leaving matplotlib's own settings alone."""
+
+    @functools.wraps(plot)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with rc_context(STYLE):
+            return plot(*args, **kwargs)
+
+    return wrapped
+
+
 def figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     """A figure with a flat list of axes."""
-    with rc_context(STYLE):
-        fig = Figure(figsize=size)
-        axes = fig.subplots(rows, columns, squeeze=False)
-    return fig, list(axes.flat)
+    fig = Figure(figsize=size)
+    return fig, list(fig.subplots(rows, columns, squeeze=False).flat)
 
 
 def save(fig: Figure, folder: Path, name: str) -> Path:

@@ -121,9 +121,7 @@ def _run(log_density, data, initial_positions, key, warmup, draws):
             state, info = kernel(key, state, target, **parameters)
             return state, (state.position, info.acceptance_rate, info.is_divergent)
 
-        _, (positions, acceptance_rate, is_divergent) = jax.lax.scan(
-            step, state, jax.random.split(draws_key, draws)
-        )
+        _, (positions, acceptance_rate, is_divergent) = jax.lax.scan(step, state, jax.random.split(draws_key, draws))
         return target(position), positions, acceptance_rate.mean(), is_divergent.sum()
 
     return jax.vmap(chain)(jax.random.split(key, len(initial_positions)), initial_positions)

@@ -41,9 +41,7 @@ def init_tanh_network(key: PRNGKeyArray, d_in: int, hidden: int, d_out: int) -> 
     """Glorot-uniform weights, small positive biases."""
     glorot = jax.nn.initializers.glorot_uniform()
     key_w, key_v = jax.random.split(key)
-    return TanhNetwork(
-        W=glorot(key_w, (d_in, hidden)).T, c=jnp.full(hidden, _BIAS), V=glorot(key_v, (hidden, d_out)).T
-    )
+    return TanhNetwork(W=glorot(key_w, (d_in, hidden)).T, c=jnp.full(hidden, _BIAS), V=glorot(key_v, (hidden, d_out)).T)
 
 
 class FamilyDerivatives(NamedTuple):

@@ -78,9 +78,7 @@ class Task:
     theta_true: Float[np.ndarray, " d_theta"]
     parameter_names: tuple[str, ...]
     x_names: tuple[str, ...]
-    simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]] = field(
-        repr=False
-    )
+    simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]] = field(repr=False)
     kinds: Mapping[str, Contamination] = field(repr=False)
 
     def __post_init__(self):
@@ -99,9 +97,7 @@ class Task:
     def _simulate(self) -> Callable[..., Float[Array, "m d_x"]]:
         return jax.jit(jax.vmap(self.simulate_one))
 
-    def simulate(
-        self, m: int, *, seed: int
-    ) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
+    def simulate(self, m: int, *, seed: int) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
         """`m` pairs (theta, x) with theta from the prior and one x for each.
 
         Example:
@@ -149,15 +145,11 @@ class Task:
         clean = np.array(self._simulate(keys, np.tile(self.theta_true, (n, 1))))
         if kind == NONE:
             if fraction:
-                raise InputError(
-                    f"`fraction` is {fraction} but `contamination` is 'none': leave one of them out."
-                )
+                raise InputError(f"`fraction` is {fraction} but `contamination` is 'none': leave one of them out.")
             return Observation(x=clean.copy(), clean=clean, is_outlier=np.zeros(n, dtype=bool))
         contaminate, usual_fraction = self.kinds[kind]
         rng = np.random.default_rng((_CONTAMINATION_STREAM, seed))
-        x, is_outlier = contaminate(
-            clean, keys, fraction=usual_fraction if fraction is None else fraction, rng=rng
-        )
+        x, is_outlier = contaminate(clean, keys, fraction=usual_fraction if fraction is None else fraction, rng=rng)
         return Observation(x=x, clean=clean, is_outlier=is_outlier)
 
 

@@ -142,9 +142,7 @@ def oracle_posterior(prior: Any, clean_x: Any, *, draws: int, seed: int) -> Floa
     """
     prior = as_gaussian(prior)
     if prior.dim != 4:
-        raise InputError(
-            f"`prior` must be over the 4 parameters (A, log B, g, log k); got {prior.dim} parameters."
-        )
+        raise InputError(f"`prior` must be over the 4 parameters (A, log B, g, log k); got {prior.dim} parameters.")
     draws = _checks.integer(draws, "draws", at_least=1)
     x = _checks.matrix(clean_x, "clean_x", width=1)[:, 0]
     data = _Data(prior.mean, prior.precision, x)

@@ -12,14 +12,12 @@ from nsmbayes.weights._consistency import TAIL, consistency_factor, cutoff, supp
 # Lengths that differ by rounding only are a tie; otherwise the answer would depend on the units.
 _ROUNDING = 8 * np.finfo(float).eps
 # An interval that grows this much by one more number has met an outlier.
-_STRETCHED = 3.0
+_STRETCHED = 5.0
 # Numbers handled together: more would leave the cache.
 _CHUNK = 25_000
 
 
-Line = tuple[
-    Float[np.ndarray, " b"], Float[np.ndarray, " b"], Float[np.ndarray, " b"], Bool[np.ndarray, " b"]
-]
+Line = tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"], Float[np.ndarray, " b"], Bool[np.ndarray, " b"]]
 
 
 def mcd_line(x: Float[np.ndarray, "b n"]) -> Line:
@@ -42,7 +40,7 @@ def _mcd_chunk(x: Float[np.ndarray, "b n"]) -> Line:
     h = support_size(n, 1)
     x = np.sort(x, axis=1)
     median = x[:, (n - 1) // 2] / 2 + x[:, n // 2] / 2
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         unit = (x[:, h - 1 :] - x[:, : n - h + 1]).min(axis=1)
         regular = unit > 0
         unit = np.where(regular, unit, 1)
@@ -63,9 +61,7 @@ def _midpoint(z: Float[np.ndarray, "b n"], h: int) -> Float[np.ndarray, " b"]:
     return middle
 
 
-def _shortest(
-    z: Float[np.ndarray, "b n"], steps: int
-) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"]]:
+def _shortest(z: Float[np.ndarray, "b n"], steps: int) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"]]:
     low, high = z[:, :-steps], z[:, steps:]
     length = high - low
     shortest = length.min(axis=1)

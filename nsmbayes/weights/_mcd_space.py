@@ -122,9 +122,7 @@ def _starts(points: Points, elements: Int[np.ndarray, "starts k"], h: int) -> tu
     signs = points / np.where(norm > 0, norm, 1)
     squashed = np.tanh(points)
     squashed = squashed - squashed.mean(axis=2, keepdims=True)
-    axes = np.linalg.eigh(
-        np.stack([signs @ signs.swapaxes(1, 2), squashed @ squashed.swapaxes(1, 2)], axis=1)
-    )[1]
+    axes = np.linalg.eigh(np.stack([signs @ signs.swapaxes(1, 2), squashed @ squashed.swapaxes(1, 2)], axis=1))[1]
     axes = np.concatenate([np.broadcast_to(np.eye(d), axes[:, :1].shape), axes], axis=1)
     along = axes.swapaxes(2, 3) @ points[:, None]
     middle = np.median(along, axis=3)
@@ -181,7 +179,7 @@ def _nearest(points: Points, centre: Centres, shape: Shapes, h: int) -> Subset:
     return nearer + level * share
 
 
-def _best(points: Points, subset: Subset, h: int, count: int) -> Subset:
+def _best(points: Points, subset: Subset, h: int, count: int) -> Float[np.ndarray, "b k n"]:
     log_det = _inverse_factor(_moments(points, subset, h)[1])[1]
     ranks = log_det.argsort(axis=1)[:, :count]
     return np.take_along_axis(subset, ranks[..., None], axis=1)
@@ -214,9 +212,7 @@ def _exchange(
     m = min(_BOUNDARY, n - h)
     owner = np.repeat(np.arange(b), s)
     inside = np.zeros((b * s, n), dtype=bool)
-    np.put_along_axis(
-        inside, np.argsort(-subset, axis=2, kind="stable")[..., :h].reshape(b * s, h), True, axis=1
-    )
+    np.put_along_axis(inside, np.argsort(-subset, axis=2, kind="stable")[..., :h].reshape(b * s, h), True, axis=1)
     moving = np.flatnonzero(_worth_improving(log_det))
     log_det = log_det.reshape(b * s).copy()
     for _ in range(_MAX_EXCHANGES):

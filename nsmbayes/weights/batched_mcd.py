@@ -94,9 +94,7 @@ def fit_batch(x: Any, estimator: str, key: AnyKey, *, warm_start: tuple[Any, Any
 def _datasets(x: Any) -> Float[np.ndarray, "b n d"]:
     array = _checks.finite_array(x, "x")
     if array.ndim != 3 or 0 in array.shape:
-        raise InputError(
-            f"`x` must have shape (b, n, d), b datasets of n rows each; got shape {array.shape}."
-        )
+        raise InputError(f"`x` must have shape (b, n, d), b datasets of n rows each; got shape {array.shape}.")
     return array
 
 

@@ -9,18 +9,22 @@ from jaxtyping import Array, Float
 from nsmbayes import _checks
 from nsmbayes.weights.base import Weight
 
+# Powers that are neither 0 nor infinite in single precision, whose product with log 1 and log ∞ is a number.
+_FLATTEST, _STEEPEST = 1e-30, 1e30
+
 
 def imq_squared(r: Float[Array, ""], zeta: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(1 + r²)^(-2/ζ) and its derivative -(4/ζ) r/(1 + r²) (1 + r²)^(-2/ζ)."""
     r = jnp.asarray(r)
+    power = min(max(2 / zeta, _FLATTEST), _STEEPEST)
     # Beyond r = 1 everything is written in 1/r, because r² overflows from 1e19 on in single precision.
     far = r > 1
     near_r, far_r = jnp.where(far, 0, r), jnp.where(far, r, 1)
     small = jnp.where(far, 1 / far_r, near_r)
     log = jnp.log1p(small**2) + 2 * jnp.log(far_r)
     slope_of_log = 2 * small / (1 + small**2)
-    w2 = jnp.exp(-2 / zeta * log)
-    return w2, -2 / zeta * slope_of_log * w2
+    w2 = jnp.exp(-power * log)
+    return w2, -power * slope_of_log * w2
 
 
 class IMQ(Weight):

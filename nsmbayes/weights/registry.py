@@ -12,12 +12,10 @@ from nsmbayes.weights.imq import IMQ
 from nsmbayes.weights.plateau_imq import PlateauIMQ
 from nsmbayes.weights.squared_exponential import SquaredExponential
 
-WEIGHTS: dict[str, type[Weight]] = {
-    weight.kind: weight for weight in (IMQ, PlateauIMQ, SquaredExponential, Constant)
-}
+WEIGHTS: dict[str, type[Weight]] = {weight.kind: weight for weight in (IMQ, PlateauIMQ, SquaredExponential, Constant)}
 
 
-def from_config(config: Mapping[str, Any]) -> Weight:
+def from_config(config: Any) -> Weight:
     """The weight that `Weight.config` wrote down; fields that are left out keep their defaults.
 
     Example:

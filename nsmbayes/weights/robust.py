@@ -51,9 +51,7 @@ def _why_degenerate(x: Float[np.ndarray, "n d"], estimator: str) -> str:
     n, d = x.shape
     constant = np.flatnonzero(np.ptp(x, axis=0) == 0)
     if constant.size:
-        return (
-            f"`x` has a constant column: column {constant[0]} is {x[0, constant[0]]:g} everywhere. Drop it."
-        )
+        return f"`x` has a constant column: column {constant[0]} is {x[0, constant[0]]:g} everywhere. Drop it."
     enough = {"mcd": support_size(n, d), "mad": n // 2 + 1, "sample": n}[estimator]
     for column in range(d):
         values, counts = np.unique(x[:, column], return_counts=True)

@@ -11,6 +11,8 @@ from nsmbayes.weights.base import Weight
 
 # exp(-40²) is zero in both precisions, so a larger distance need not be squared.
 _VANISHED = 40.0
+# Not zero in single precision, so that it can divide r = 0.
+_SHORTEST = 1e-30
 
 
 class SquaredExponential(Weight):
@@ -28,9 +30,10 @@ class SquaredExponential(Weight):
 
     def squared(self, r: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """w²(r) = exp(-s²) with s = r/l, and its derivative -2 s/l exp(-s²)."""
-        s = jnp.minimum(jnp.asarray(r) / self.lengthscale, _VANISHED)
+        scale = max(self.lengthscale, _SHORTEST)
+        s = jnp.minimum(jnp.asarray(r) / scale, _VANISHED)
         w2 = jnp.exp(-(s**2))
-        return w2, -2 * s / self.lengthscale * w2
+        return w2, -2 * s / scale * w2
 
     @property
     def decay(self) -> float:

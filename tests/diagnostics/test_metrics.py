@@ -6,7 +6,7 @@ from nsmbayes.diagnostics import median_lengthscale
 
 
 def test_mmd2_of_gaussians_matches_its_closed_form():
-    """E k(y, y') for y - y' ~ N(m, 2 s^2): sqrt(l^2 / (l^2 + 2 s^2)) exp(-m^2 / (2 (l^2 + 2 s^2))). Error ~ 1/sqrt(n)."""
+    """E k(y, y') for y - y' ~ N(m, v) is sqrt(l^2 / (l^2 + v)) exp(-m^2 / (2 (l^2 + v)))."""
     rng = np.random.default_rng(0)
     y, z = rng.standard_normal((4000, 1)), 1.5 + 2 * rng.standard_normal((4000, 1))
 
@@ -37,9 +37,7 @@ def test_covers_has_its_nominal_rate():
     """2000 Gaussian truths against 500 draws each: the rate is 0.95 within 4 binomial errors (false alarm 6e-5)."""
     rng = np.random.default_rng(3)
     factor = np.array([[1.0, 0.0], [3.0, 0.5]])
-    hits = [
-        nsm.covers(rng.standard_normal((500, 2)) @ factor.T, factor @ rng.standard_normal(2)) for _ in range(2000)
-    ]
+    hits = [nsm.covers(rng.standard_normal((500, 2)) @ factor.T, factor @ rng.standard_normal(2)) for _ in range(2000)]
     assert abs(np.mean(hits) - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 2000)
     wrong = [nsm.covers(rng.standard_normal((500, 2)) @ factor, factor @ rng.standard_normal(2)) for _ in range(200)]
     assert abs(np.mean(wrong) - 0.95) > 4 * np.sqrt(0.95 * 0.05 / 200)

@@ -54,7 +54,9 @@ def test_the_sign_of_the_papers_main_text_fails_the_same_test(random_method):
     plus = posterior.total.B
     no_divergence = sum_without_divergence(posterior)
     minus = no_divergence - (plus - no_divergence)
-    mean, precision = gaussian_posterior(posterior.prior, Quadratic(posterior.total.A, minus, np.zeros(())), posterior.beta)
+    mean, precision = gaussian_posterior(
+        posterior.prior, Quadratic(posterior.total.A, minus, np.zeros(())), posterior.beta
+    )
     theta = np.random.default_rng(4).standard_normal((1000, 4)) * 3
 
     def log_density(theta):

@@ -37,9 +37,10 @@ def test_network_coordinates_agree_with_user_coordinates(x64, asinh):
     z, t = family.scale_x(x), family.scale_theta(theta)
 
     def log_q_of_z(z):
-        return family.T.V @ jnp.tanh(family.T.W @ z + family.T.c) @ t + (
-            family.b.V @ jnp.tanh(family.b.W @ z + family.b.c)
-        )[0]
+        return (
+            family.T.V @ jnp.tanh(family.T.W @ z + family.T.c) @ t
+            + (family.b.V @ jnp.tanh(family.b.W @ z + family.b.c))[0]
+        )
 
     score, laplacian = family.network_derivatives(t, z)
     np.testing.assert_allclose(score, jax.grad(log_q_of_z)(z), rtol=1e-10)

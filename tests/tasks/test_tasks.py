@@ -124,9 +124,7 @@ def test_bad_arguments_of_observe(task, arguments, message):
 
 
 def test_bad_arguments_of_the_simulator(task):
-    with pytest.raises(
-        InputError, match=f"`theta` must have {task.prior.dim} parameters; got {task.prior.dim + 1}"
-    ):
+    with pytest.raises(InputError, match=f"`theta` must have {task.prior.dim} parameters; got {task.prior.dim + 1}"):
         task.simulator(np.zeros((3, task.prior.dim + 1)), seed=0)
     with pytest.raises(InputError, match="`theta` has 1 row with NaN"):
         task.simulator(np.full((1, task.prior.dim), np.nan), seed=0)

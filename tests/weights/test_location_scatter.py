@@ -95,9 +95,7 @@ def test_far_points_keep_their_digits(x64):
     r, gradient = centre.distance(jnp.asarray(centre.location + 1e200 * direction))
     inverse = np.linalg.inv(centre.scatter)
     np.testing.assert_allclose(r, 1e200 * np.sqrt(direction @ inverse @ direction), rtol=1e-12)
-    np.testing.assert_allclose(
-        gradient, inverse @ direction / np.sqrt(direction @ inverse @ direction), rtol=1e-12
-    )
+    np.testing.assert_allclose(gradient, inverse @ direction / np.sqrt(direction @ inverse @ direction), rtol=1e-12)
 
 
 def test_zero_distance_has_zero_gradient(x64):

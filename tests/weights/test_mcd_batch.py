@@ -47,10 +47,8 @@ def test_one_column_is_scikit_learns(n):
     for i in range(len(x)):
         agrees = same(scatter[i], reference(x[i]).covariance_)
         exact += agrees
-        # Scikit-learn's own answer depends on the order of the observations and on rounding: ours is one of them.
-        tries = (
-            reference(rng.permutation(x[i]) + shift).covariance_ for shift in 9 * rng.standard_normal(30)
-        )
+        # Scikit-learn's own answer depends on the order of the observations and on rounding.
+        tries = (reference(rng.permutation(x[i]) + shift).covariance_ for shift in 9 * rng.standard_normal(30))
         assert agrees or any(same(scatter[i], other, 1e-9) for other in tries)
     assert exact >= 32
 
@@ -215,9 +213,7 @@ def test_old_style_keys_are_keys_too():
 def test_too_few_rows(d):
     enough = np.random.default_rng(0).standard_normal((3, minimum_rows(d), d))
     mcd_batch(enough, KEY)
-    with pytest.raises(
-        InputError, match=rf"`x` has {minimum_rows(d) - 1} rows.*needs {minimum_rows(d)} or more"
-    ):
+    with pytest.raises(InputError, match=rf"`x` has {minimum_rows(d) - 1} rows.*needs {minimum_rows(d)} or more"):
         mcd_batch(enough[:, 1:], KEY)
     with pytest.raises(InputError, match="'sample' estimator needs at least"):
         fit_batch(enough[:, :d], "sample", KEY)
@@ -234,6 +230,4 @@ def test_bad_input_is_explained():
     with pytest.raises(InputError, match="`estimator` must be one of"):
         fit_batch(x, "mve", KEY)
     with pytest.raises(InputError, match="`warm_start scatter`"):
-        mcd_batch(
-            np.random.default_rng(0).standard_normal((1, 20, 2)), KEY, warm_start=(np.zeros(2), -np.eye(2))
-        )
+        mcd_batch(np.random.default_rng(0).standard_normal((1, 20, 2)), KEY, warm_start=(np.zeros(2), -np.eye(2)))
