@@ -2,12 +2,15 @@
 
 from nsmbayes import tasks as tasks
 from nsmbayes._checks import InputError as InputError
+from nsmbayes.calibration import ReweightingCalibration as ReweightingCalibration
 from nsmbayes.calibration import RootCalibration as RootCalibration
 from nsmbayes.calibration import StochasticCalibration as StochasticCalibration
 from nsmbayes.diagnostics import covers as covers
 from nsmbayes.diagnostics import mmd2 as mmd2
 from nsmbayes.diagnostics import mse as mse
+from nsmbayes.methods import NLE as NLE
 from nsmbayes.methods import NotTrainedError as NotTrainedError
+from nsmbayes.methods import NSMBayes as NSMBayes
 from nsmbayes.methods import NSMBayesConj as NSMBayesConj
 from nsmbayes.methods import load as load
 from nsmbayes.priors import GaussianPrior as GaussianPrior

@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 _SHOWN = 5
+# NumPy would turn all of these into numbers: truth values, text, dates, objects of any kind, and half of a complex one.
+_NOT_NUMBERS = "bcOSUMm"
 
 
 class InputError(ValueError):
@@ -17,18 +19,22 @@ class InputError(ValueError):
 def _to_numpy(value: Any, name: str) -> np.ndarray:
     if hasattr(value, "detach"):  # a torch tensor, possibly on a device and with a gradient
         value = value.detach().cpu()
+    if np.ma.is_masked(value):
+        raise InputError(f"`{name}` has masked entries, which would count as numbers. Drop or fill them.")
     try:
         array = np.asarray(value)
-        if array.dtype == bool or np.issubdtype(array.dtype, np.complexfloating):
+        if array.dtype.kind in _NOT_NUMBERS and array.size:
             raise TypeError
         return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"`{name}` must be an array of real numbers; got {type(value).__name__} that cannot be read as one."
+            f"`{name}` must be an array of real numbers; got {type(value).__name__} that cannot be read as one. "
+            f"If it holds numbers all the same, pass np.asarray({name}, dtype=float)."
         ) from error
 
 
-def _indices(rows: np.ndarray) -> str:
+def shown(rows: np.ndarray) -> str:
+    """The first few of many row numbers."""
     shown = ", ".join(str(i) for i in rows[:_SHOWN])
     return shown + (", ..." if len(rows) > _SHOWN else "")
 
@@ -59,7 +65,7 @@ def matrix(
     if width is not None and array.shape[1] != width:
         raise InputError(f"`{name}` must have {width} {width_is}; got {array.shape[1]} (shape {array.shape}).")
     if array.shape[1] == 0:
-        raise InputError(f"`{name}` has no columns (shape {array.shape}).")
+        raise InputError(f"`{name}` must have at least one column; got shape {array.shape}.")
     if array.shape[0] < min_rows:
         raise InputError(
             f"`{name}` needs at least {min_rows} row{'s' if min_rows > 1 else ''}; got {array.shape[0]}. "
@@ -69,7 +75,7 @@ def matrix(
     if bad.size:
         raise InputError(
             f"`{name}` has {bad.size} row{'s' if bad.size > 1 else ''} with NaN or infinite values "
-            f"(row {_indices(bad)}). Drop them with {name}[np.isfinite({name}).all(axis=1)] or find out where they "
+            f"(row {shown(bad)}). Drop them with {name}[np.isfinite({name}).all(axis=1)] or find out where they "
             "come from."
         )
     return array
@@ -80,8 +86,8 @@ def vector(value: Any, name: str, *, length: int | None = None) -> Float[np.ndar
     array = finite_array(value, name)
     if array.ndim == 0:
         array = array[None]
-    if array.ndim != 1 or (length is not None and array.shape[0] != length):
-        expected = f"({length},)" if length is not None else "(d,)"
+    if array.ndim != 1 or array.shape[0] == 0 or (length is not None and array.shape[0] != length):
+        expected = f"({length},)" if length is not None else "(d,) with d > 0"
         raise InputError(f"`{name}` must be a vector of shape {expected}; got shape {array.shape}.")
     return array
 
@@ -96,7 +102,7 @@ def covariance(value: Any, name: str, *, size: int) -> Float[np.ndarray, "d d"]:
     scale = np.abs(array).max()
     if np.abs(array - array.T).max() > 1e-8 * scale:
         raise InputError(f"`{name}` is not symmetric. If rounding is to blame, pass ({name} + {name}.T) / 2.")
-    array = (array + array.T) / 2
+    array = array / 2 + array.T / 2
     diagonal = np.diag(array)
     if (diagonal <= 0).any():
         raise InputError(f"`{name}` is not positive definite: its diagonal must be positive; got {diagonal}.")
@@ -128,11 +134,11 @@ def fraction(value: Any, name: str, *, below: float = 1.0) -> float:
 
 def real(value: Any, name: str) -> float:
     """`value` as a finite float."""
-    if isinstance(value, bool | str):
-        raise InputError(f"`{name}` must be a number; got {value!r}.")
     try:
+        if isinstance(value, bool | np.bool_ | str | bytes | bytearray | np.complexfloating):
+            raise TypeError
         number = float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"`{name}` must be a number; got {value!r}.") from error
     if not math.isfinite(number):
         raise InputError(f"`{name}` must be finite; got {number}.")
@@ -154,6 +160,6 @@ def integer(value: Any, name: str, *, at_least: int = 0) -> int:
 
 def choice(value: Any, name: str, options: tuple[str, ...]) -> str:
     """`value` as one of `options`."""
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         raise InputError(f"`{name}` must be one of {', '.join(map(repr, options))}; got {value!r}.")
     return value

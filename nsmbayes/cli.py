@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import nsmbayes
 from nsmbayes._checks import InputError
 from nsmbayes.methods import NotTrainedError
+from nsmbayes.samplers import ConvergenceError
 from nsmbayes.training import TrainingError
 
 
@@ -15,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
-    except (InputError, TrainingError, NotTrainedError, OSError) as error:
+    except (InputError, TrainingError, NotTrainedError, ConvergenceError, OSError) as error:
         print(f"nsmbayes: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

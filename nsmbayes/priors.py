@@ -2,12 +2,18 @@
 
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import biject_to
+from scipy import stats
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
+from nsmbayes._precision import double_precision
 
 
 class GaussianPrior:
@@ -49,6 +55,10 @@ class GaussianPrior:
         """Marginal standard deviations."""
         return np.sqrt(np.diag(self.covariance))
 
+    def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """Density of parameter j on a grid."""
+        return stats.norm.pdf(grid, self.mean[j], self.stds[j])
+
     def sample(self, shape: tuple[int, ...], seed: int) -> Float[np.ndarray, "... d"]:
         """Draws of shape `shape + (d,)`."""
         rng = np.random.default_rng(_checks.integer(seed, "seed"))
@@ -79,4 +89,58 @@ def as_gaussian(prior: Any) -> GaussianPrior:
         f"`prior` must be Gaussian for a posterior in closed form; got {type(prior).__name__}. Pass "
         "nsmbayes.GaussianPrior(mean, covariance) or a numpyro Normal or MultivariateNormal, after a change of "
         "variables (log, logit) if your parameters are bounded."
+    )
+
+
+class UnconstrainedPrior(eqx.Module):
+    """Any numpyro distribution over theta, seen from R^d through the bijector onto its support.
+
+    `log_density(u)` is the log density of u = the unconstrained theta, Jacobian included.
+    """
+
+    distribution: Any
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return self.distribution.event_shape[0]
+
+    def sample(self, key: PRNGKeyArray, count: int) -> Float[Array, "count d"]:
+        """Draws in the unconstrained space."""
+        return jax.vmap(self.unconstrain)(self.distribution.sample(key, (count,)))
+
+    def constrain(self, u: Float[Array, " d"]) -> Float[Array, " d"]:
+        """theta in the user's space."""
+        return biject_to(self.distribution.support)(u)
+
+    def unconstrain(self, theta: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The inverse of `constrain`."""
+        return biject_to(self.distribution.support).inv(theta)
+
+    def log_density(self, u: Float[Array, " d"]) -> Float[Array, ""]:
+        """log density of u in R^d."""
+        transform = biject_to(self.distribution.support)
+        theta = transform(u)
+        jacobian = transform.log_abs_det_jacobian(u, theta)
+        return self.distribution.log_prob(theta) + jnp.sum(jacobian)
+
+
+@double_precision
+def unconstrained(prior: Any) -> UnconstrainedPrior:
+    """Any prior this package takes, ready for sampling in R^d."""
+    if isinstance(prior, GaussianPrior):
+        return UnconstrainedPrior(dist.MultivariateNormal(jnp.asarray(prior.mean), jnp.asarray(prior.covariance)))
+    if not isinstance(prior, dist.Distribution):
+        raise InputError(
+            f"`prior` must be an nsmbayes.GaussianPrior or a numpyro distribution; got {type(prior).__name__}."
+        )
+    if len(prior.event_shape) != 1 or prior.batch_shape:
+        raise InputError(
+            f"`prior` must be a distribution over one vector theta; got batch shape {prior.batch_shape} and event "
+            f"shape {prior.event_shape}. Call .to_event(1) on independent scalars."
+        )
+    if prior.support is None or prior.support.is_discrete:
+        raise InputError("`prior` must be continuous: a discrete parameter has no gradient to sample along.")
+    return UnconstrainedPrior(
+        jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array_like(a) else a, prior)
     )

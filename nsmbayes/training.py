@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -39,7 +39,10 @@ class TrainingError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How a surrogate is trained. The defaults are the paper's."""
+    """How a surrogate is trained. The defaults are the paper's.
+
+    With schedule="cosine" the learning rate falls to zero over `max_epochs`.
+    """
 
     learning_rate: float = 5e-4
     weight_decay: float = 1e-5
@@ -47,6 +50,7 @@ class TrainingSettings:
     validation_fraction: float = 0.2
     patience: int = 20
     max_epochs: int = 1000
+    schedule: Literal["constant", "cosine"] = "constant"
 
     def __post_init__(self):
         _checks.positive(self.learning_rate, "learning_rate")
@@ -57,10 +61,14 @@ class TrainingSettings:
             raise InputError("`validation_fraction` must be above 0: early stopping needs validation data.")
         _checks.integer(self.patience, "patience", at_least=1)
         _checks.integer(self.max_epochs, "max_epochs", at_least=1)
+        _checks.choice(self.schedule, "schedule", ("constant", "cosine"))
 
-    def optimiser(self) -> optax.GradientTransformation:
-        """Adam on the loss plus an L2 penalty."""
-        return optax.chain(optax.add_decayed_weights(self.weight_decay), optax.adam(self.learning_rate))
+    def optimiser(self, m: int) -> optax.GradientTransformation:
+        """Adam on the loss plus an L2 penalty, for m training simulations."""
+        rate = self.learning_rate
+        if self.schedule == "cosine":
+            rate = optax.cosine_decay_schedule(rate, self.max_epochs * (m // min(self.batch_size, m)))
+        return optax.chain(optax.add_decayed_weights(self.weight_decay), optax.adam(rate))
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ def fit(
     )
     params, frozen = eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Standardiser))
     params, fixed = _single(params), _single(frozen)
-    state = settings.optimiser().init(ravel_pytree(params)[0])
+    state = settings.optimiser(len(train[0])).init(ravel_pytree(params)[0])
     best, best_loss, best_epoch = params, np.inf, -1
     history: list[tuple[float, float]] = []
     seconds: list[float] = []
@@ -172,7 +180,8 @@ def _epoch(
     """One pass over the shuffled training set, then the validation loss. A remainder smaller than a batch waits."""
     # The optimiser works on one flat vector: its update is then one fused loop instead of several per array.
     flat, unravel = ravel_pytree(params)
-    optimiser = settings.optimiser()
+    m = len(train[0])
+    optimiser = settings.optimiser(m)
 
     def point_loss(vector: Any, theta: Any, x: Any):
         return loss(eqx.combine(unravel(vector), fixed), theta, x)
@@ -186,7 +195,6 @@ def _epoch(
         updates, state = optimiser.update(gradient, state, vector)
         return (vector + updates, state), value
 
-    m = len(train[0])
     size = min(settings.batch_size, m)
     order = jax.random.permutation(key, m)[: m - m % size]
     batches = jax.tree.map(lambda a: a[order].reshape(-1, size, a.shape[1]), train)

@@ -1,3 +1,4 @@
 from nsmbayes.calibration.algorithm1 import StochasticCalibration as StochasticCalibration
+from nsmbayes.calibration.algorithm2 import ReweightingCalibration as ReweightingCalibration
 from nsmbayes.calibration.minimiser import loss_minimiser as loss_minimiser
 from nsmbayes.calibration.root import RootCalibration as RootCalibration

@@ -15,6 +15,12 @@ from nsmbayes.posteriors.learning_rate import Calibration, Verdict
 _LARGEST_STEP = 0.25
 
 
+def next_beta(beta: float, t: int, excess: float, *, floor: float) -> float:
+    """One step of the stochastic approximation, t = 0, 1, ...: log beta moves by 10 / (t + 11) times the excess."""
+    step = np.clip(10 / (t + 1 + 10) * excess, -_LARGEST_STEP, _LARGEST_STEP)
+    return max(float(beta * np.exp(step)), floor)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StochasticCalibration:
     """log beta moves by kappa_t (coverage - target), kappa_t = 10 / (t + 10), on fresh resamples at every step.
@@ -44,9 +50,7 @@ class StochasticCalibration:
             batch = slice(t * self.bootstraps, (t + 1) * self.bootstraps)
             losses = Quadratic(*(a[batch] for a in drawn.losses))
             coverages.append(float(coverage_curve(posterior.prior, losses, self.target)(betas[t], minimiser)))
-            step = 10 / (t + 1 + 10) * (coverages[t] - self.target)
-            proposal = betas[t] * np.exp(np.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
-            betas.append(max(float(proposal), self.initial_beta / 100))
+            betas.append(next_beta(betas[t], t, coverages[t] - self.target, floor=self.initial_beta / 100))
         return Calibration(
             beta=betas[-1],
             betas=np.asarray(betas[:-1]),

@@ -2,12 +2,15 @@
 
 import argparse
 import csv
+import io
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
+from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._files import write_text
 from nsmbayes.methods import load
@@ -26,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
+    draws = _checks.integer(options.draws, "draws", at_least=1)
     method = load(options.model)
     posterior = method.build_posterior(read_csv(options.data), beta=options.beta, seed=options.seed)
     print(posterior.summary())
     if options.out is None:
         return 0
-    draws = posterior.sample((options.draws,), seed=options.seed)
     page = write_report(posterior, options.out, title=f"Posterior given {options.data.name}")
     result = {
         "parameters": posterior.parameter_names,
@@ -42,30 +45,42 @@ def run(options: argparse.Namespace) -> int:
         "weights": posterior.weights.tolist(),
     }
     write_text(options.out / "posterior.json", json.dumps(result, indent=2) + "\n")
-    lines = [",".join(posterior.parameter_names), *(",".join(f"{value:.8g}" for value in draw) for draw in draws)]
-    write_text(options.out / "draws.csv", "\n".join(lines) + "\n")
+    table = io.StringIO()
+    rows = posterior.sample((draws,), seed=options.seed)
+    csv.writer(table, lineterminator="\n").writerows(
+        [posterior.parameter_names, *([f"{value:.8g}" for value in row] for row in rows)]
+    )
+    write_text(options.out / "draws.csv", table.getvalue())
     print(f"\nReport: {page}")
     return 0
 
 
 def read_csv(path: Path) -> Float[np.ndarray, "n d_x"]:
-    """Numbers of a CSV file. A cell that is not a number is an error that names its line, unless it is in a header."""
+    """Numbers of a CSV file; blank lines are skipped. A cell that is not a number is an error that names its line.
+
+    A first line without any number in it is a header.
+    """
     if not path.is_file():
         raise InputError(f"`data` {path} is not a file.")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        lines = [(number, cells) for number, cells in enumerate(csv.reader(file), 1) if any(map(str.strip, cells))]
-    if lines and not any(_is_number(cell) for cell in lines[0][1]):
-        lines = lines[1:]
-    if not lines:
-        raise InputError(f"`data` {path} holds no observations.")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            lines = [(reader.line_num, cells) for cells in reader if len(cells) > 1 or any(map(str.strip, cells))]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"`data` {path} is not a CSV file in UTF-8 ({error}). Export it as one.") from error
+    has_header = bool(lines) and not any(map(_is_number, lines[0][1]))
+    if len(lines) == has_header:
+        raise InputError(f"`data` {path} holds no observations. It must have one a row.")
     width = len(lines[0][1])
-    for number, cells in lines:
+    for number, cells in lines[has_header:]:
         if len(cells) != width:
             raise InputError(f"`data` {path}, line {number}: {len(cells)} columns where the first row has {width}.")
         for cell in cells:
-            if not _is_number(cell):
-                raise InputError(f"`data` {path}, line {number}: {cell!r} is not a number.")
-    return np.array([[float(cell) for cell in cells] for _, cells in lines])
+            if not _is_number(cell) or not math.isfinite(float(cell)):
+                raise InputError(
+                    f"`data` {path}, line {number}: {cell!r} is not a finite number. Mend or drop the row."
+                )
+    return np.array([[float(cell) for cell in cells] for _, cells in lines[has_header:]])
 
 
 def _is_number(cell: str) -> bool:
@@ -73,4 +88,4 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell  # 1_000 is a number in Python's eyes only

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     task = tasks.get(options.task)
-    methods = tuple(_checks.choice(name, "methods", tuple(METHODS)) for name in options.methods.split(","))
+    methods = tuple(_checks.choice(name.strip(), "methods", tuple(METHODS)) for name in options.methods.split(","))
     rows: list[Row] = []
     for row in run_experiment(
         task,

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from scipy.spatial.distance import cdist, pdist
 
 from nsmbayes import _checks
+from nsmbayes.posteriors.empirical import Empirical
 
 _MEDIAN_POINTS = 2000  # enough for the median of pairwise distances; all pairs of more would only cost memory
 
@@ -43,18 +44,12 @@ def mmd2(y: Any, reference: Any, *, lengthscale: float | None = None) -> float:
 
 def mse(draws: Any, theta_true: Any) -> float:
     """Mean of |theta - theta_true|^2 over posterior draws."""
-    draws = _checks.matrix(draws, "draws")
-    return float(((draws - _checks.vector(theta_true, "theta_true", length=draws.shape[1])) ** 2).sum(axis=1).mean())
+    draws = _checks.matrix(draws, "draws", min_rows=2)
+    return Empirical(draws).mse(_checks.vector(theta_true, "theta_true", length=draws.shape[1]))
 
 
 def covers(draws: Any, theta_true: Any, *, level: float = 0.95) -> bool:
-    """Whether the central region of probability `level` of the draws contains `theta_true`.
-
-    The region is an ellipsoid: Mahalanobis distances from the mean of the draws, cut at their own quantile.
-    """
+    """Whether the central region of probability `level` of the draws contains `theta_true`; see `Empirical.covers`."""
     draws = _checks.matrix(draws, "draws", min_rows=3)
     truth = _checks.vector(theta_true, "theta_true", length=draws.shape[1])
-    mean = draws.mean(axis=0)
-    factor = np.linalg.cholesky(np.atleast_2d(np.cov(draws.T)))
-    distances = (np.linalg.solve(factor, (np.vstack([draws, truth]) - mean).T) ** 2).sum(axis=0)
-    return bool(distances[-1] <= np.quantile(distances[:-1], _checks.fraction(level, "level")))
+    return Empirical(draws).covers(truth, _checks.fraction(level, "level"))

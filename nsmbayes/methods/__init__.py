@@ -3,13 +3,15 @@ from pathlib import Path
 from nsmbayes._checks import InputError
 from nsmbayes.methods.base import Method as Method
 from nsmbayes.methods.base import NotTrainedError as NotTrainedError
+from nsmbayes.methods.nle import NLE as NLE
+from nsmbayes.methods.nsm_bayes import NSMBayes as NSMBayes
 from nsmbayes.methods.nsm_bayes_conj import NSMBayesConj as NSMBayesConj
 from nsmbayes.storage import read_model
 
-METHODS = {method.name: method for method in (NSMBayesConj,)}
+METHODS = {method.name: method for method in (NLE, NSMBayes, NSMBayesConj)}
 
 
-def load(path: str | Path) -> NSMBayesConj:
+def load(path: str | Path) -> NLE | NSMBayes | NSMBayesConj:
     """Load a trained method that its `save` wrote.
 
     Example:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes.training import TrainingHistory
+from nsmbayes.weights import Weight
 
 
 class NotTrainedError(RuntimeError):
@@ -21,11 +22,15 @@ class Method(ABC):
     `append_simulations`, then `train`, then `build_posterior` as often as there are data sets.
     """
 
+    name: str  # on the command line and in saved models
     amortised: str  # "fully", "partially" or "no"
     history: TrainingHistory | None = None
 
-    def __init__(self, dim: int):
+    def __init__(self, dim: int, parameter_names: tuple[str, ...] | None):
         self._dim = dim
+        self.parameter_names = tuple(parameter_names or (f"theta_{i + 1}" for i in range(dim)))
+        if len(self.parameter_names) != dim:
+            raise InputError(f"`parameter_names` must have {dim} entries; got {len(self.parameter_names)}.")
         self._simulations: list[tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]] = []
 
     def append_simulations(self, theta: Any, x: Any) -> Self:
@@ -54,3 +59,10 @@ class Method(ABC):
     @abstractmethod
     def build_posterior(self, x: Any, *, seed: int = 0) -> Any:
         """The posterior given observations (n, d_x)."""
+
+
+def as_weight(weight: Any) -> Weight:
+    """`weight`, if it is one."""
+    if not isinstance(weight, Weight):
+        raise InputError(f"`weight` must be a weight such as nsmbayes.IMQ(zeta=2.0); got {type(weight).__name__}.")
+    return weight

@@ -14,7 +14,7 @@ from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
 from nsmbayes.calibration import RootCalibration, StochasticCalibration
 from nsmbayes.losses import score_matching
-from nsmbayes.methods.base import Method, NotTrainedError
+from nsmbayes.methods.base import Method, NotTrainedError, as_weight
 from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
@@ -67,7 +67,7 @@ class NSMBayesConj(Method):
     """
 
     amortised = "fully"
-    name = "nsm-bayes-conj"
+    name, label = "nsm-bayes-conj", "NSM-Bayes-conj"
 
     def __init__(
         self,
@@ -83,17 +83,13 @@ class NSMBayesConj(Method):
         parameter_names: tuple[str, ...] | None = None,
     ):
         self.prior: GaussianPrior = as_gaussian(prior)
-        super().__init__(self.prior.dim)
-        self.weight = _as_weight(weight if weight is not None else IMQ(zeta=2.0))
+        super().__init__(self.prior.dim, parameter_names)
+        self.weight = as_weight(weight if weight is not None else IMQ(zeta=2.0))
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
         self.scale_theta, self.whiten = bool(scale_theta), bool(whiten)
         self.calibration = _as_calibrator(calibration if calibration is not None else RootCalibration())
         self.hidden = _checks.integer(hidden, "hidden", at_least=1)
-        names = tuple(parameter_names or (f"theta_{i + 1}" for i in range(self.prior.dim)))
-        if len(names) != self.prior.dim:
-            raise InputError(f"`parameter_names` must have {self.prior.dim} entries; got {len(names)}.")
-        self.parameter_names = names
         self.family: ExponentialFamily | None = None
 
     @classmethod
@@ -175,7 +171,7 @@ class NSMBayesConj(Method):
 
     def _recipe(self, weight: Weight | None) -> LossRecipe:
         return LossRecipe(
-            self._trained(), self.weight if weight is None else _as_weight(weight), self.scatter, self.whiten
+            self._trained(), self.weight if weight is None else as_weight(weight), self.scatter, self.whiten
         )
 
     def _prior_or(self, prior: Any) -> GaussianPrior:
@@ -239,12 +235,6 @@ _CALIBRATORS = {kind.__name__: kind for kind in (RootCalibration, StochasticCali
 @double_precision
 def _in_double(family: ExponentialFamily) -> ExponentialFamily:
     return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), family)
-
-
-def _as_weight(weight: Any) -> Weight:
-    if not isinstance(weight, Weight):
-        raise InputError(f"`weight` must be a weight such as nsmbayes.IMQ(zeta=2.0); got {type(weight).__name__}.")
-    return weight
 
 
 def _as_calibrator(calibration: Any) -> Calibrator:

@@ -9,6 +9,7 @@ from scipy import stats
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes.losses import Quadratic
+from nsmbayes.posteriors.doubts import describe_doubts
 from nsmbayes.posteriors.family_loss import FamilyLoss, LossRecipe, each_loss, total_loss, weights_of
 from nsmbayes.posteriors.learning_rate import Calibration
 from nsmbayes.priors import GaussianPrior, as_gaussian
@@ -29,6 +30,8 @@ class ConjugatePosterior:
 
     Built by `NSMBayesConj.build_posterior`. It never changes: `update`, `with_beta` and `with_prior` return new ones.
     """
+
+    method, label = "nsm-bayes-conj", "NSM-Bayes-conj"
 
     def __init__(
         self,
@@ -59,6 +62,11 @@ class ConjugatePosterior:
         return sum(map(len, self._data))
 
     @property
+    def converged(self) -> bool:
+        """Always: a closed form has nothing to converge."""
+        return True
+
+    @property
     def stds(self) -> Float[np.ndarray, " d"]:
         """Marginal standard deviations."""
         return np.sqrt(np.diag(self.covariance))
@@ -81,6 +89,15 @@ class ConjugatePosterior:
     def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
         """The robust location and scatter that the weight is built on."""
         return np.asarray(self.point_loss.centre.location), np.asarray(self.point_loss.centre.scatter)
+
+    def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """Density of parameter j on a grid."""
+        return stats.norm.pdf(grid, self.mean[j], self.stds[j])
+
+    def interval(self, j: int, level: float = 0.95) -> tuple[float, float]:
+        """The central interval of parameter j with probability `level`."""
+        low, high = stats.norm.interval(level, self.mean[j], self.stds[j])
+        return float(low), float(high)
 
     def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
         """Independent draws of shape `shape + (d,)`."""
@@ -164,15 +181,14 @@ class ConjugatePosterior:
     def summary(self) -> str:
         """A table of the marginals and a line on the observations, to print."""
         lines = [
-            f"NSM-Bayes-conj posterior from {self.n} observations, beta = {self.beta:.4g}",
+            f"{self.label} posterior from {self.n} observations, beta = {self.beta:.4g}",
             f"{'parameter':<12}{'mean':>10}{'sd':>10}{'2.5 %':>10}{'97.5 %':>10}{'prior sd':>10}",
         ]
-        for name, mean, std, prior_std in zip(self.parameter_names, self.mean, self.stds, self.prior.stds, strict=True):
-            low, high = mean - 1.96 * std, mean + 1.96 * std
+        for j, name in enumerate(self.parameter_names):
+            mean, std, prior_std = self.mean[j], self.stds[j], self.prior.stds[j]
+            low, high = self.interval(j)
             lines.append(f"{name:<12}{mean:>10.3f}{std:>10.3f}{low:>10.3f}{high:>10.3f}{prior_std:>10.3f}")
-        weights = self.weights
-        doubtful = int((weights < 0.1).sum())
-        lines.append(f"{doubtful} of {self.n} observations have a weight below 0.1 (smallest {weights.min():.2g}).")
+        lines.append(describe_doubts(self.weights))
         if self.calibration is not None:
             lines.append(f"Calibration: {self.calibration.describe()}")
         return "\n".join(lines)

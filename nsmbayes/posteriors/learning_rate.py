@@ -16,6 +16,9 @@ class Verdict(StrEnum):
         "no learning rate gives the target coverage: the loss minimiser lies outside the prior's own region. The "
         "value with the best coverage was taken; check the prior and the surrogate"
     )
+    DEGENERATE = (
+        "the reweighted draws degenerated, so that coverage could no longer be read off them; the last value was kept"
+    )
     UNBOUNDED = "bootstrap coverage meets its target up to the largest learning rate allowed, which was taken"
 
 

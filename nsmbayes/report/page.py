@@ -2,6 +2,7 @@
 
 import html
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from nsmbayes._files import write_text
-from nsmbayes.posteriors import ConjugatePosterior
+from nsmbayes.posteriors import Posterior
 from nsmbayes.report.plots import plot_calibration, plot_marginals, plot_weights
 from nsmbayes.report.style import STYLE, save
 
@@ -20,7 +21,7 @@ _CSS = """
 :root { color-scheme: light; }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 2.5rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-p.lead { color: #555; margin-top: 0; } figure { margin: 1rem 0; } figure svg { width: 100%; height: auto; }
+p.lead { color: #555; margin-top: 0; } figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
 figcaption { color: #555; font-size: .9rem; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #e3e3e8; } th { font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
@@ -30,18 +31,18 @@ th:first-child, td:first-child { text-align: left; }
 
 
 def write_report(
-    posterior: ConjugatePosterior,
+    posterior: Posterior,
     folder: str | Path,
     *,
-    title: str = "NSM-Bayes-conj posterior",
+    title: str | None = None,
     truth: Float[np.ndarray, " d"] | None = None,
     is_outlier: Bool[np.ndarray, " n"] | None = None,
-    comparisons: dict[str, ConjugatePosterior] | None = None,
+    comparisons: dict[str, Posterior] | None = None,
     facts: dict[str, str] | None = None,
 ) -> Path:
     """Write `report.html` and its figures (PNG and SVG) to `folder`; return the path of the page."""
     folder = Path(folder)
-    label = "posterior" if not comparisons else "posterior (observed data)"
+    title = title or f"{posterior.label} posterior"
     figures: list[tuple[str, Figure, str]] = [
         (
             "weights",
@@ -50,7 +51,7 @@ def write_report(
         ),
         (
             "marginals",
-            plot_marginals({label: posterior, **(comparisons or {})}, truth=truth),
+            plot_marginals({posterior.label: posterior, **(comparisons or {})}, truth=truth),
             "Marginal posterior densities." + ("" if truth is None else " Dashed: the true parameters."),
         ),
     ]
@@ -61,13 +62,14 @@ def write_report(
         save(fig, folder, name)
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f'<p class="lead">{posterior.n} observations, {posterior.dim} parameters, β = {posterior.beta:.4g}</p>',
+        f'<p class="lead">{posterior.n:,} observations, {posterior.dim} parameter{"s" * (posterior.dim > 1)}, '
+        f"β = {posterior.beta:.4g}</p>",
         f'<p class="box">{html.escape(_verdict(posterior))}</p>',
         "<h2>Parameters</h2>",
         _parameters(posterior, truth),
         *(
-            f"<figure>{_svg(fig)}<figcaption>{html.escape(caption)}</figcaption></figure>"
-            for _, fig, caption in figures
+            f"<figure>{_svg(fig, name)}<figcaption>{html.escape(caption)}</figcaption></figure>"
+            for name, fig, caption in figures
         ),
         "<h2>Observations it distrusts</h2>",
         _distrusted(posterior),
@@ -82,31 +84,31 @@ def write_report(
     return write_text(folder / "report.html", page)
 
 
-def _verdict(posterior: ConjugatePosterior) -> str:
+def _verdict(posterior: Posterior) -> str:
     weights = posterior.weights
     doubtful = int((weights < 0.1).sum())
     if not doubtful:
         return "No observation stands far from the bulk: every weight is at least 0.1."
     return (
-        f"{doubtful} of {posterior.n} observations stand so far from the bulk that their weight is below 0.1. They "
+        f"{doubtful:,} of {posterior.n:,} observations stand so far from the bulk that their weight is below 0.1. They "
         "hardly move the posterior, however far out they lie."
     )
 
 
-def _parameters(posterior: ConjugatePosterior, truth: Float[np.ndarray, " d"] | None) -> str:
+def _parameters(posterior: Posterior, truth: Float[np.ndarray, " d"] | None) -> str:
     head = ["parameter", "mean", "sd", "2.5 %", "97.5 %", "prior mean", "prior sd"] + (
         [] if truth is None else ["truth"]
     )
     rows = []
     for j, name in enumerate(posterior.parameter_names):
         mean, std = posterior.mean[j], posterior.stds[j]
-        numbers = [mean, std, mean - 1.96 * std, mean + 1.96 * std, posterior.prior.mean[j], posterior.prior.stds[j]]
+        numbers = [mean, std, *posterior.interval(j), posterior.prior.mean[j], posterior.prior.stds[j]]
         numbers += [] if truth is None else [truth[j]]
         rows.append([name, *(f"{value:.3f}" for value in numbers)])
     return _table(head, rows)
 
 
-def _distrusted(posterior: ConjugatePosterior) -> str:
+def _distrusted(posterior: Posterior) -> str:
     weights, influence, x = posterior.weights, posterior.influence(), posterior.x
     order = np.argsort(weights)[:_SHOWN]
     rows = [
@@ -122,9 +124,10 @@ def _table(head, rows) -> str:
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def _svg(fig: Figure) -> str:
+def _svg(fig: Figure, name: str) -> str:
+    """The figure as an element of the page; `name` keeps its ids apart from those of other figures."""
     buffer = io.StringIO()
     with rc_context(STYLE):
-        fig.savefig(buffer, format="svg", metadata={"Date": None})
+        fig.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", text[text.index("<svg") :])

@@ -1,42 +1,67 @@
 """Figures about one posterior."""
 
+from itertools import cycle
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
+from matplotlib.mathtext import MathTextParser
 
-from nsmbayes.posteriors import Calibration, ConjugatePosterior
+from nsmbayes.posteriors import Calibration, Posterior
 from nsmbayes.report.style import COLOURS, figure, styled
 
-_PANEL = 3.0  # inches
+_PANEL = 2.4  # inches
+_HISTOGRAM_REACH = 200  # robust standard deviations; data that reach further leave their bulk in one bar
+_MANY = 2000  # points from which on an SVG holds a picture of them: one element each would be megabytes
+_OUTLIERS = "outliers (known here, not to the method)"
 
 
 @styled
-def plot_weights(posterior: ConjugatePosterior, *, is_outlier: Bool[np.ndarray, " n"] | None = None) -> Figure:
+def plot_weights(posterior: Posterior, *, is_outlier: Bool[np.ndarray, " n"] | None = None) -> Figure:
     """The observations and how far each is trusted.
 
-    With one-dimensional data: a histogram under the weight function. Otherwise: weight against distance from the bulk.
+    With one-dimensional data: a histogram under the weight function. With more dimensions, or outliers so far away
+    that the histogram shows nothing else: weight against distance from the bulk.
     """
     fig, (axis,) = figure(1, 1, (7.2, 3.6))
     x, weights = posterior.x, posterior.weights
-    if x.shape[1] == 1:
+    location, scatter = posterior.location_scatter
+    distance = np.hypot.reduce(np.linalg.solve(np.linalg.cholesky(scatter), (x - location).T))
+    if x.shape[1] == 1 and distance.max() < _HISTOGRAM_REACH:
         _weights_over_data(axis, posterior, x[:, 0], weights, is_outlier)
         return fig
-    location, scatter = posterior.location_scatter
-    distance = np.sqrt((np.linalg.solve(np.linalg.cholesky(scatter), (x - location).T) ** 2).sum(axis=0))
     known = np.zeros(len(x), bool) if is_outlier is None else is_outlier
-    axis.scatter(distance[~known], weights[~known], s=18, color=COLOURS["data"], label="observation")
-    if known.any():
-        axis.scatter(distance[known], weights[known], s=22, marker="x", color=COLOURS["outlier"], label="outlier")
-    axis.set(xscale="symlog", xlabel="robust distance from the bulk", ylabel="weight $w(x_i)$", ylim=(-0.03, 1.05))
+    distance = np.minimum(distance, 1e30)  # far enough for a plot; beyond 1e300 matplotlib's margins overflow
+    groups = [(~known, "o", "data", "observations"), (known, "x", "outlier", _OUTLIERS)]
+    for rows, marker, role, label in groups[: 1 + known.any()]:
+        colour = COLOURS[role]
+        axis.scatter(
+            distance[rows], weights[rows], s=20, marker=marker, color=colour, label=label, rasterized=len(x) > _MANY
+        )
+    # Unlike symlog, asinh has no kink where it turns from linear to logarithmic; its own ticks crowd at zero.
+    axis.set(xscale="asinh", xlim=(0, None), ylim=(-0.03, 1.05))
+    axis.set(xlabel="robust distance from the bulk", ylabel="weight $w(x_i)$")
+    ticks = _distance_ticks(axis.get_xlim()[1])
+    axis.set_xticks(list(ticks), labels=list(ticks.values()))
+    axis.set_xticks([], minor=True)
     axis.legend()
     return fig
 
 
+def _distance_ticks(end: float) -> dict[float, str]:
+    """Zero and round numbers up to `end`, about evenly spaced on an asinh axis."""
+    decades = int(np.log10(max(end, 1)))
+    if decades < 3:
+        return {t: f"{t:g}" for t in (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if t <= end}
+    step = 1 + decades // 8
+    return {0: "0"} | {10.0**k: f"$10^{{{k}}}$" for k in range(step, decades + 1, step)}
+
+
 def _weights_over_data(
     axis: Axes,
-    posterior: ConjugatePosterior,
+    posterior: Posterior,
     x: Float[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"],
     is_outlier: Bool[np.ndarray, " n"] | None,
@@ -46,71 +71,85 @@ def _weights_over_data(
     bins = np.linspace(low - margin, high + margin, 61)
     if is_outlier is not None and is_outlier.any():
         groups, colours = [x[~is_outlier], x[is_outlier]], [COLOURS["data"], COLOURS["outlier"]]
-        labels = ["observations", "outliers (known here, not to the method)"]
-        axis.hist(groups, bins=list(bins), stacked=True, color=colours, label=labels)
+        axis.hist(groups, bins=list(bins), stacked=True, color=colours, label=["observations", _OUTLIERS])
     else:
         axis.hist(x, bins=list(bins), color=COLOURS["data"], label="observations")
     axis.set(xlabel="x", ylabel="observations", xlim=(bins[0], bins[-1]))
     twin = axis.twinx()
-    twin.spines["top"].set_visible(False)
+    twin.spines["right"].set_visible(True)
     grid = np.linspace(bins[0], bins[-1], 1000)
     twin.plot(grid, posterior.weight_at(grid[:, None]), color=COLOURS["weight"], lw=1.8, label="weight $w(x)$")
-    twin.scatter(x, weights, s=12, color=COLOURS["weight"], zorder=3)
-    twin.set(ylabel="weight", ylim=(-0.03, 1.05))
+    twin.scatter(x, weights, s=12, color=COLOURS["weight"], zorder=3, clip_on=False, rasterized=len(x) > _MANY)
+    twin.set(ylabel="weight", ylim=(0, 1.05))
     (bars, bar_labels), (lines, line_labels) = axis.get_legend_handles_labels(), twin.get_legend_handles_labels()
-    axis.legend(bars + lines, bar_labels + line_labels, loc="upper center", fontsize=9)
+    axis.legend(bars + lines, bar_labels + line_labels, loc="best", fontsize=9)
 
 
 @styled
-def plot_marginals(
-    posteriors: dict[str, ConjugatePosterior], *, truth: Float[np.ndarray, " d"] | None = None
-) -> Figure:
+def plot_marginals(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
     """Marginal densities of one or more posteriors by label, beside the prior of the first one and the truth."""
     first = next(iter(posteriors.values()))
     columns = min(4, first.dim)
     rows = -(-first.dim // columns)
-    fig, axes = figure(rows, columns, (_PANEL * columns, 0.95 * _PANEL * rows))
-    lines = {"posterior": COLOURS["nsm-bayes-conj"]} | dict(
-        zip(posteriors, (COLOURS["nsm-bayes-conj"], COLOURS["clean"], COLOURS["nle"]), strict=False)
-    )
+    fig, axes = figure(rows, columns, (max(_PANEL * columns, 6.0), 0.95 * _PANEL * rows + 0.4))
     for j, axis in enumerate(axes):
         if j >= first.dim:
             axis.set_visible(False)
             continue
-        centre, spread = first.prior.mean[j], first.prior.stds[j]
-        grid = np.linspace(centre - 3.2 * spread, centre + 3.2 * spread, 400)
-        axis.plot(grid, stats.norm.pdf(grid, centre, spread), ls=":", color=COLOURS["prior"], label="prior")
-        for label, posterior in posteriors.items():
-            density = stats.norm.pdf(grid, posterior.mean[j], posterior.stds[j])
-            axis.plot(grid, density, color=lines[label], lw=2, label=label)
-        axis.fill_between(
-            grid, stats.norm.pdf(grid, first.mean[j], first.stds[j]), color=lines[next(iter(posteriors))], alpha=0.15
-        )
+        shown = [("prior", first.prior), *posteriors.items()]
+        # Every curve brings its own part of the grid, so that the narrowest is drawn as smoothly as the widest.
+        spans = [p.mean[j] + p.stds[j] * np.linspace(-3.5, 3.5, 200) for _, p in shown]
+        grid = np.unique(np.concatenate(spans))
+        colours = cycle(COLOURS[role] for role in ("nsm-bayes-conj", "clean", "nle", "nsm-bayes", "data"))
+        for label, distribution in shown:
+            density = distribution.marginal(j, grid)
+            look: dict[str, Any] = {"ls": ":", "color": COLOURS["prior"]}
+            if distribution is not first.prior:
+                look = {"lw": 2, "color": COLOURS[label.lower()] if label.lower() in COLOURS else next(colours)}
+            axis.plot(grid, density, label=label, **look)
+            if distribution is first:
+                axis.fill_between(grid, density, color=look["color"], alpha=0.15)
         if truth is not None:
             axis.axvline(truth[j], ls="--", color=COLOURS["truth"], lw=1.2, label="truth")
-        axis.set(xlabel=first.parameter_names[j], yticks=[], ylim=(0, None))
+        axis.set(yticks=[], ylim=(0, None))
+        axis.set_xlabel(first.parameter_names[j], parse_math=_is_math(first.parameter_names[j]))
         axis.spines["left"].set_visible(False)
     handles, labels = axes[0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    fig.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
     return fig
+
+
+def _is_math(name: str) -> bool:
+    """Whether matplotlib can typeset a name between dollar signs; otherwise it is shown as it stands."""
+    try:
+        MathTextParser("path").parse(name)
+    except ValueError:
+        return False
+    return True
 
 
 @styled
 def plot_calibration(calibration: Calibration) -> Figure:
     """Bootstrap coverage of each learning rate tried, and the one chosen."""
     stochastic = calibration.method.startswith("stochastic")
+    chosen: dict[str, Any] = {
+        "ls": "--",
+        "color": COLOURS["truth"],
+        "lw": 1.2,
+        "label": f"chosen β = {calibration.beta:.3g}",
+    }
     fig, axes = figure(1, 2 if stochastic else 1, (8.6 if stochastic else 6.0, 3.2))
     if stochastic:
         steps = np.arange(1, len(calibration.betas) + 1)
         axes[0].plot(steps, calibration.betas, "o-", color=COLOURS["nsm-bayes-conj"], ms=4)
+        axes[0].axhline(calibration.beta, **chosen)
         axes[0].set(yscale="log", xlabel="step", ylabel="learning rate β")
+        axes[0].legend(loc="lower right")
         axes[1].plot(steps, calibration.coverages, "o-", color=COLOURS["nsm-bayes-conj"], ms=4)
         axes[1].set(xlabel="step", ylabel="bootstrap coverage", ylim=(0, 1.03))
     else:
         axes[0].step(calibration.betas, calibration.coverages, where="mid", color=COLOURS["nsm-bayes-conj"], lw=2)
-        axes[0].axvline(
-            calibration.beta, ls="--", color=COLOURS["truth"], lw=1.2, label=f"chosen β = {calibration.beta:.3g}"
-        )
+        axes[0].axvline(calibration.beta, **chosen)
         axes[0].set(xscale="log", xlabel="learning rate β", ylabel="bootstrap coverage", ylim=(0, 1.03))
     axes[-1].axhline(calibration.target, ls=":", color=COLOURS["prior"], label=f"target {calibration.target:.0%}")
     axes[-1].legend(loc="lower left")

@@ -1,27 +1,18 @@
 """The exact density of the g-and-k distribution, found by inverting its quantile function numerically.
 
-It is what a surrogate tries to learn, and it gives the posterior to compare with: exact likelihood, and only
-observations that nothing has contaminated. The functions are for ONE point and can be traced by JAX; give
-them 64-bit floats. The symbols are those of `nsmbayes.tasks.gnk`.
+It is what a surrogate tries to learn. The functions are for ONE point and can be traced by JAX; give them
+64-bit floats. The symbols are those of `nsmbayes.tasks.gnk`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
-from nsmbayes.priors import as_gaussian
-from nsmbayes.samplers import require_converged, sample_nuts
-from nsmbayes.tasks.base import random_key
 from nsmbayes.tasks.gnk import C, quantile
 
 _ITERATIONS = 16
-_CHAINS = 4
 
 
 @jax.custom_jvp
@@ -126,51 +117,3 @@ def laplacian(theta: Float[Array, "4"], x: Float[Array, ""]) -> Float[Array, ""]
     u = standard_normal_quantile(theta, x)
     log_slope, first, second = _slope(theta, u)
     return ((u + first) * first - 1 - second) * jnp.exp(-2 * log_slope)
-
-
-@double_precision
-def oracle_posterior(prior: Any, clean_x: Any, *, draws: int, seed: int) -> Float[np.ndarray, "draws 4"]:
-    """Draws from the posterior of theta under the exact likelihood of uncontaminated observations.
-
-    Four chains start at the best of 250 prior draws each. If they disagree a `ConvergenceError` is raised.
-
-    Args:
-        prior: a Gaussian prior on theta = (A, log B, g, log k).
-        clean_x: observations without contamination, shape (n, 1) or (n,).
-        draws: how many draws to return.
-        seed: a whole number.
-    """
-    prior = as_gaussian(prior)
-    if prior.dim != 4:
-        raise InputError(f"`prior` must be over the 4 parameters (A, log B, g, log k); got {prior.dim} parameters.")
-    draws = _checks.integer(draws, "draws", at_least=1)
-    x = _checks.matrix(clean_x, "clean_x", width=1)[:, 0]
-    data = _Data(prior.mean, prior.precision, x)
-    candidates = prior.sample((_CHAINS, 250), seed)
-    best = np.asarray(_log_posteriors(candidates, data)).argmax(axis=1)
-    kept = max(500, -(-draws // _CHAINS))
-    result = sample_nuts(
-        _log_posterior,
-        candidates[np.arange(_CHAINS), best],
-        data,
-        warmup=500,
-        draws=kept,
-        key=random_key(seed),
-    )
-    flat = require_converged(result).flat
-    return flat[np.linspace(0, len(flat) - 1, draws).round().astype(int)]
-
-
-class _Data(NamedTuple):
-    mean: Float[np.ndarray, "4"]
-    precision: Float[np.ndarray, "4 4"]
-    x: Float[np.ndarray, " n"]
-
-
-def _log_posterior(theta: Float[Array, "4"], data: _Data) -> Float[Array, ""]:
-    residual = theta - data.mean
-    log_likelihood = jax.vmap(log_prob, (None, 0))(theta, jnp.asarray(data.x)).sum()
-    return log_likelihood - 0.5 * residual @ data.precision @ residual
-
-
-_log_posteriors = jax.jit(jax.vmap(jax.vmap(_log_posterior, (0, None)), (0, None)))

@@ -4,7 +4,7 @@ from nsmbayes.weights.base import Weight
 from nsmbayes.weights.batched_mcd import fit_batch, mcd_batch
 from nsmbayes.weights.constant import Constant
 from nsmbayes.weights.imq import IMQ
-from nsmbayes.weights.location_scatter import ESTIMATORS, LocationScatter, evaluate
+from nsmbayes.weights.location_scatter import ESTIMATORS, LocationScatter, evaluate, evaluate_many
 from nsmbayes.weights.plateau_imq import PlateauIMQ
 from nsmbayes.weights.registry import WEIGHTS, from_config
 from nsmbayes.weights.robust import fit_location_scatter
@@ -21,6 +21,7 @@ __all__ = [
     "LocationScatter",
     "ESTIMATORS",
     "evaluate",
+    "evaluate_many",
     "fit_location_scatter",
     "mcd_batch",
     "fit_batch",

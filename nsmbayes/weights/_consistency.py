@@ -6,6 +6,8 @@ from scipy.special import chdtr, chdtri
 
 # Observations in this upper tail of the chi-squared distribution are left out when the scatter is reweighted.
 TAIL = 0.025
+# Farther out than this many scales a point is an outlier wherever it lies, and its square is still a number.
+FAR = 1e100
 
 
 def support_size(n: int, d: int) -> int:

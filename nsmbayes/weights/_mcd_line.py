@@ -7,7 +7,7 @@ numbers some thirty times faster than XLA does on a CPU.
 import numpy as np
 from jaxtyping import Bool, Float
 
-from nsmbayes.weights._consistency import TAIL, consistency_factor, cutoff, support_size
+from nsmbayes.weights._consistency import FAR, TAIL, consistency_factor, cutoff, support_size
 
 # Lengths that differ by rounding only are a tie; otherwise the answer would depend on the units.
 _ROUNDING = 8 * np.finfo(float).eps
@@ -40,11 +40,11 @@ def _mcd_chunk(x: Float[np.ndarray, "b n"]) -> Line:
     h = support_size(n, 1)
     x = np.sort(x, axis=1)
     median = x[:, (n - 1) // 2] / 2 + x[:, n // 2] / 2
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         unit = (x[:, h - 1 :] - x[:, : n - h + 1]).min(axis=1)
         regular = unit > 0
         unit = np.where(regular, unit, 1)
-        z = (x - median[:, None]) / unit[:, None]
+        z = np.clip((x - median[:, None]) / unit[:, None], -FAR, FAR)
         z -= _midpoint(z, h)[:, None]
         raw = consistency_factor(1, h / n) * np.where(regular, _subset_variance(z, h), 1)
         inlier = z * z < cutoff(1) * raw[:, None]

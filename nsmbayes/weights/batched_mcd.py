@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Key, UInt32
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
-from nsmbayes.weights._consistency import minimum_rows, support_size
+from nsmbayes.weights._consistency import FAR, minimum_rows, support_size
 from nsmbayes.weights._mcd_line import mcd_line
 from nsmbayes.weights._mcd_space import is_regular, mcd_space
 from nsmbayes.weights.location_scatter import ESTIMATORS
@@ -22,8 +22,6 @@ AnyKey = Key[Array, ""] | UInt32[Array, "2"]
 
 # The median absolute deviation of a standard Gaussian is its 3/4 quantile.
 _GAUSSIAN_MAD = 0.6744897501960817
-# Farther out than this many scales a point is an outlier wherever it lies, and its square still is a number.
-_FAR = 1e100
 
 
 def mcd_batch(x: Any, key: AnyKey, *, starts: int = 50, warm_start: tuple[Any, Any] | None = None) -> Batch:
@@ -117,7 +115,7 @@ def _standardised(
         scale = np.partition(np.abs(offset), h - 1, axis=1)[:, h - 1]
         untied = scale.min(axis=1) > 0
         scale = np.where(scale > 0, scale, 1)
-        return np.clip(offset / scale[:, None], -_FAR, _FAR), scale, untied
+        return np.clip(offset / scale[:, None], -FAR, FAR), scale, untied
 
 
 def _standardised_start(

@@ -1,6 +1,7 @@
 """Where the bulk of the observations lies, how it is spread, and the weight of a point measured by it."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -92,3 +93,11 @@ def evaluate(
     r, gradient = location_scatter.distance(x)
     w2, slope = weight.squared(r)
     return w2, slope * gradient
+
+
+@eqx.filter_jit
+def evaluate_many(
+    weight: Weight, location_scatter: LocationScatter, x: Float[Array, "n d"]
+) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
+    """`evaluate` for every row of `x`."""
+    return jax.vmap(evaluate, (None, None, 0))(weight, location_scatter, x)

@@ -49,7 +49,7 @@ def fit_location_scatter(x: Any, *, estimator: str = "mcd", seed: int = 0) -> Lo
 
 def _why_degenerate(x: Float[np.ndarray, "n d"], estimator: str) -> str:
     n, d = x.shape
-    constant = np.flatnonzero(np.ptp(x, axis=0) == 0)
+    constant = np.flatnonzero((x == x[0]).all(axis=0))
     if constant.size:
         return f"`x` has a constant column: column {constant[0]} is {x[0, constant[0]]:g} everywhere. Drop it."
     enough = {"mcd": support_size(n, d), "mad": n // 2 + 1, "sample": n}[estimator]
@@ -61,7 +61,8 @@ def _why_degenerate(x: Float[np.ndarray, "n d"], estimator: str) -> str:
                 f"{values[counts.argmax()]:g}, so the {estimator!r} scatter is zero there. If the column is "
                 "discrete, add uniform noise of one lattice step; otherwise drop it."
             )
-    offset = np.abs(x - np.median(x, axis=0))
+    with np.errstate(over="ignore"):
+        offset = np.abs(x - np.median(x, axis=0))
     scale = np.partition(offset, enough - 1, axis=0)[enough - 1]
     extreme = np.flatnonzero((scale < 1e-150) | (scale > 1e150))
     if extreme.size:

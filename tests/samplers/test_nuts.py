@@ -5,7 +5,7 @@ import pytest
 
 from nsmbayes._checks import InputError
 from nsmbayes.samplers import ConvergenceError, require_converged, sample_nuts
-from nsmbayes.samplers.nuts import _diagnose
+from nsmbayes.samplers.chains import diagnose
 
 MEAN = np.array([1.0, -2.0, 30.0])
 COVARIANCE = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, -3.0], [0.0, -3.0, 100.0]])
@@ -96,8 +96,8 @@ def test_chains_in_different_modes_are_not_accepted():
 def test_a_common_drift_is_seen(gaussian):
     # Every chain has the same mean, and yet none of them stands still.
     drift = np.linspace(0, 5, 1500)[:, None]
-    assert _diagnose(gaussian.positions)[0][0] < 1.01
-    assert _diagnose(gaussian.positions + drift)[0][0] > 1.3
+    assert diagnose(gaussian.positions)[0][0] < 1.01
+    assert diagnose(gaussian.positions + drift)[0][0] > 1.3
 
 
 def test_missing_diagnostics_are_not_accepted(gaussian):

@@ -7,11 +7,9 @@ import pytest
 from scipy import stats
 
 from nsmbayes import tasks
-from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
-from nsmbayes.priors import GaussianPrior
 from nsmbayes.tasks.gnk import quantile
-from nsmbayes.tasks.gnk_exact import laplacian, log_prob, oracle_posterior, score, standard_normal_quantile
+from nsmbayes.tasks.gnk_exact import laplacian, log_prob, score, standard_normal_quantile
 
 TASK = tasks.get("gnk")
 GRADIENT = jax.grad(log_prob, 1)
@@ -114,30 +112,3 @@ def test_gradient_in_theta_against_finite_differences():
     for i, step in enumerate(1e-5 * np.eye(4)):
         up, down = (_over(log_prob)(theta + sign * step, x) for sign in (1, -1))
         assert np.allclose(gradient[..., i], (up - down) / 2e-5, rtol=1e-5, atol=1e-5 * np.abs(up) + 1e-8)
-
-
-def test_oracle_posterior_finds_the_truth_on_clean_points_only():
-    # The prior alone has a mean squared error of 11.3.
-    def mse(draws):
-        return ((draws - TASK.theta_true) ** 2).sum(axis=1).mean()
-
-    observations = [TASK.observe(100, seed=seed) for seed in (1, 2, 3)]
-    draws = [oracle_posterior(TASK.prior, obs.clean, draws=500, seed=0) for obs in observations]
-    errors = [mse(d) for d in draws]
-    print("oracle mean squared errors:", np.round(errors, 2))
-    assert all(0.1 < error < 1.2 for error in errors)
-    for d in draws:
-        assert d.shape == (500, 4)
-        residual = TASK.theta_true - d.mean(axis=0)
-        # Beyond the 0.9999 quantile in one dataset out of 10,000, roughly.
-        assert residual @ np.linalg.solve(np.cov(d.T), residual) < stats.chi2(4).ppf(0.9999)
-    assert mse(oracle_posterior(TASK.prior, observations[0].x, draws=500, seed=0)) > 3
-
-
-def test_oracle_posterior_refuses_bad_input():
-    with pytest.raises(InputError, match="4 parameters"):
-        oracle_posterior(GaussianPrior([0.0], [1.0]), np.zeros((10, 1)), draws=10, seed=0)
-    with pytest.raises(InputError, match="`clean_x`"):
-        oracle_posterior(TASK.prior, np.zeros((10, 2)), draws=10, seed=0)
-    with pytest.raises(InputError, match="`draws`"):
-        oracle_posterior(TASK.prior, np.zeros((10, 1)), draws=0, seed=0)

@@ -1,0 +1,33 @@
+"""Every benchmark by its name; the one table that the command line and the tests read."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from bench import batch, calibration, conj_training, large, mcd
+from bench.timing import Row
+
+
+class Benchmark(NamedTuple):
+    """A function of sizes, whose defaults are the full ones, and sizes that only show that it runs."""
+
+    name: str
+    summary: str
+    run: Callable[..., list[Row]]
+    tiny: dict[str, Any]
+
+
+def _benchmark(name: str, module: ModuleType) -> Benchmark:
+    return Benchmark(name, (module.__doc__ or "").strip(), module.run, module.TINY)
+
+
+BENCHMARKS = {
+    name: _benchmark(name, module)
+    for name, module in {
+        "conj": conj_training,
+        "calibration": calibration,
+        "large": large,
+        "batch": batch,
+        "mcd": mcd,
+    }.items()
+}

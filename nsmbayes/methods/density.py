@@ -1,0 +1,238 @@
+"""What NLE and NSM-Bayes share: a normalised surrogate trained by maximum likelihood, and sampling."""
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
+from nsmbayes._precision import double_precision
+from nsmbayes.methods.base import Method, NotTrainedError
+from nsmbayes.posteriors.data_loss import DataLoss
+from nsmbayes.posteriors.generalised import GeneralisedPosterior, Target, log_density, starting_points
+from nsmbayes.posteriors.learning_rate import Calibration
+from nsmbayes.priors import GaussianPrior, unconstrained
+from nsmbayes.samplers import Draws, sample_nuts, sample_slice
+from nsmbayes.storage import fill_model, model_arrays, write_model
+from nsmbayes.surrogates import Density, Standardiser, fit_standardiser, init_mixture_density_network
+from nsmbayes.training import TrainingSettings, fit
+from nsmbayes.weights import LocationScatter, Weight
+
+SAMPLERS = {"nuts": sample_nuts, "slice": sample_slice}
+_CANDIDATES = 250  # prior draws each chain chooses its start from
+
+
+def _training_loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
+    return -density.network_log_prob(t, z)
+
+
+class DensityMethod(Method):
+    """A method whose surrogate is a mixture density network or a masked autoregressive flow.
+
+    Args:
+        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        surrogate: "mdn" or "maf".
+        components: Gaussian components of a mixture density network.
+        floor: smallest standard deviation of a component, in units of the robust scale of the simulations.
+        ceiling: largest diagonal of its covariance factor, in the same units.
+        hidden: widths of the hidden layers.
+        scaling: how networks see x: "robust", "zscore" or "none".
+        sampler: "nuts" or "slice".
+        chains: number of chains.
+        warmup: steps of each chain that are spent on tuning.
+        draws: draws kept from each chain.
+        parameter_names: names for tables and plots.
+    """
+
+    amortised = "partially"
+    label: str
+    gaussian_flow = False  # the paper's preset: a flow in one dimension, which is a conditional Gaussian
+    training = TrainingSettings(
+        learning_rate=3e-3, weight_decay=0.0, batch_size=512, max_epochs=40, patience=20, schedule="cosine"
+    )
+
+    def __init__(
+        self,
+        prior: Any,
+        *,
+        surrogate: Literal["mdn", "maf"] = "mdn",
+        components: int = 10,
+        floor: float = 0.02,
+        ceiling: float = 1e3,
+        hidden: tuple[int, ...] = (64, 64),
+        scaling: str = "robust",
+        sampler: Literal["nuts", "slice"] = "nuts",
+        chains: int = 4,
+        warmup: int = 300,
+        draws: int = 500,
+        parameter_names: tuple[str, ...] | None = None,
+    ):
+        self.prior = prior
+        self.support = unconstrained(prior)
+        super().__init__(self.support.dim, parameter_names)
+        self.surrogate = _checks.choice(surrogate, "surrogate", ("mdn", "maf"))
+        self.components = _checks.integer(components, "components", at_least=1)
+        self.floor, self.ceiling = _checks.positive(floor, "floor"), _checks.positive(ceiling, "ceiling")
+        if self.floor >= self.ceiling:
+            raise InputError(f"`floor` ({floor}) must be below `ceiling` ({ceiling}).")
+        self.hidden = tuple(_checks.integer(width, "hidden", at_least=1) for width in hidden)
+        self.scaling = _checks.choice(scaling, "scaling", ("robust", "zscore", "none"))
+        self.sampler = _checks.choice(sampler, "sampler", tuple(SAMPLERS))
+        self.chains = _checks.integer(chains, "chains", at_least=2)
+        self.warmup = _checks.integer(warmup, "warmup", at_least=10)
+        self.draws = _checks.integer(draws, "draws", at_least=10)
+        self.density: Density | None = None
+
+    def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
+        """Train the surrogate by maximum likelihood on all simulations appended so far."""
+        theta, x = self._all_simulations()
+        scale_x = fit_standardiser(x, self.scaling, "x")
+        scale_theta = fit_standardiser(theta, "robust", "theta")
+        key_init, key_fit = jax.random.split(jax.random.key(_checks.integer(seed, "seed")))
+        density, self.history = fit(
+            self._initial(key_init, scale_x, scale_theta),
+            _training_loss,
+            scale_theta.standardise(theta),
+            scale_x.standardise(x),
+            settings=settings or self.training,
+            key=key_fit,
+            progress=progress,
+        )
+        self.density = _in_double(density)
+        self._seen = np.stack([x.min(axis=0), x.max(axis=0)])
+        return self
+
+    def adopt(self, other: "DensityMethod") -> Self:
+        """Use the surrogate that another method has trained: NLE and NSM-Bayes can share one."""
+        self.density, self.history, self._seen = other._trained(), other.history, other._seen
+        return self
+
+    def _initial(self, key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser) -> Density:
+        if self.surrogate == "maf":
+            from nsmbayes.surrogates.maf import init_masked_autoregressive_flow
+
+            return init_masked_autoregressive_flow(
+                key, scale_x, scale_theta, hidden=self.hidden[0], allow_one_dimension=self.gaussian_flow
+            )
+        return init_mixture_density_network(
+            key,
+            scale_x,
+            scale_theta,
+            components=self.components,
+            hidden=self.hidden,
+            floor=self.floor,
+            ceiling=self.ceiling,
+        )
+
+    @property
+    def d_x(self) -> int:
+        """Width of an observation."""
+        return len(self._trained().scale_x.scale)
+
+    def _trained(self) -> Any:
+        if self.density is None:
+            raise NotTrainedError("This method is not trained yet: call append_simulations(theta, x), then train().")
+        return self.density
+
+    def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:
+        x = _checks.matrix(x, "x", width=self.d_x, width_is="columns, like the simulations")
+        outside = np.flatnonzero(((x < self._seen[0]) | (x > self._seen[1])).any(axis=1))
+        if outside.size:
+            warnings.warn(
+                f"{outside.size} of {len(x)} observations lie outside the range of the simulations (rows "
+                f"{_checks.shown(outside)}): the surrogate extrapolates there.",
+                stacklevel=3,
+            )
+        return x
+
+    def _draw(self, loss: DataLoss, beta: float, *, seed: int) -> tuple[Target, Draws]:
+        """Draws from the generalised posterior, chains started at the best of many prior draws."""
+        with jax.enable_x64(True):
+            target = Target(self.support, loss, jnp.asarray(beta))
+            key_start, key = jax.random.split(jax.random.key(seed))
+            candidates = np.asarray(self.support.sample(key_start, self.chains * _CANDIDATES))
+        start = starting_points(target, candidates, self.chains)
+        sample = SAMPLERS[self.sampler]
+        return target, sample(log_density, start, target, warmup=self.warmup, draws=self.draws, key=key)
+
+    def _posterior(
+        self,
+        x: Float[np.ndarray, "n d_x"],
+        trust: tuple[Weight, LocationScatter],
+        target: Target,
+        result: Draws,
+        *,
+        calibration: Calibration | None = None,
+    ) -> GeneralisedPosterior:
+        posterior = GeneralisedPosterior(
+            (self.name, self.label),
+            target,
+            result,
+            x,
+            trust,
+            parameter_names=self.parameter_names,
+            calibration=calibration,
+        )
+        if not posterior.converged:
+            warnings.warn(
+                f"The chains of the {self.label} posterior have not converged (R-hat {result.r_hat.max():.2f}, ESS "
+                f"{result.ess.min():.0f}): it may have several modes. Raise `warmup`, `draws` or `chains`.",
+                stacklevel=3,
+            )
+        return posterior
+
+    def _options(self) -> dict[str, Any]:
+        """The constructor's arguments, as JSON can hold them."""
+        names = (
+            "surrogate",
+            "components",
+            "floor",
+            "ceiling",
+            "hidden",
+            "scaling",
+            "sampler",
+            "chains",
+            "warmup",
+            "draws",
+        )
+        return {name: getattr(self, name) for name in names} | {"parameter_names": self.parameter_names}
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Save the trained method as a folder (JSON and safetensors). Simulations are not saved."""
+        density = self._trained()
+        if not isinstance(self.prior, GaussianPrior):
+            raise InputError(
+                f"`prior` is a {type(self.prior).__name__}: only methods with a GaussianPrior can be saved. Keep your "
+                "code that builds the prior, and train with the same seed."
+            )
+        header = {"method": self.name, "gaussian_flow": self.gaussian_flow, "options": self._options()}
+        arrays = {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance, "seen": self._seen}
+        return write_model(path, header, arrays | model_arrays(density), overwrite=overwrite)
+
+    @classmethod
+    def from_saved(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
+        """Rebuild a method from what `save` wrote."""
+        method = cls(
+            GaussianPrior(arrays["prior.mean"], arrays["prior.covariance"]), **cls._read_options(header["options"])
+        )
+        method.gaussian_flow = bool(header["gaussian_flow"])
+        d_x, d_theta = arrays["seen"].shape[1], method.support.dim
+        blank = [Standardiser(jnp.zeros(d), jnp.ones(d), asinh=False) for d in (d_x, d_theta)]
+        method.density = fill_model(_in_double(method._initial(jax.random.key(0), *blank)), arrays)
+        method._seen = arrays["seen"]
+        return method
+
+    @classmethod
+    def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return options | {name: tuple(options[name]) for name in ("hidden", "parameter_names")}
+
+
+@double_precision
+def _in_double(density: Density) -> Density:
+    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array(a) else a, density)

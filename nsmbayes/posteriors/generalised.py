@@ -1,0 +1,214 @@
+"""Generalised posteriors exp(-beta sum_i loss_i(theta)) prior(theta), by sampling."""
+
+import functools
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from scipy.special import logsumexp
+
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
+from nsmbayes._precision import double_precision
+from nsmbayes.posteriors.data_loss import DataLoss
+from nsmbayes.posteriors.doubts import describe_doubts
+from nsmbayes.posteriors.empirical import Empirical
+from nsmbayes.posteriors.learning_rate import Calibration
+from nsmbayes.priors import UnconstrainedPrior
+from nsmbayes.samplers import Draws
+from nsmbayes.weights import LocationScatter, Weight, evaluate_many
+
+MAX_R_HAT = 1.05
+MIN_ESS = 100.0
+_INFLUENCE_DRAWS = 500
+_PRIOR_DRAWS = 4000
+
+
+class Target(NamedTuple):
+    """Everything the density of a generalised posterior depends on; a pytree, so that new data recompile nothing."""
+
+    prior: UnconstrainedPrior
+    loss: DataLoss
+    beta: Float[Array, ""]
+
+
+def log_density(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
+    """Unnormalised log posterior density of the unconstrained parameter u; a loss that is not finite is a wall."""
+    loss = target.loss(target.prior.constrain(u))
+    return target.prior.log_density(u) - target.beta * jnp.where(jnp.isfinite(loss), loss, jnp.inf)
+
+
+@double_precision
+def starting_points(target: Target, candidates: Float[np.ndarray, "k d"], chains: int) -> Float[np.ndarray, "chains d"]:
+    """The best of the candidates, one from each of `chains` equal groups."""
+    values = np.asarray(_densities(jnp.asarray(candidates), target)).reshape(chains, -1)
+    best = np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
+    return candidates.reshape(chains, -1, candidates.shape[1])[np.arange(chains), best]
+
+
+@eqx.filter_jit
+def _densities(u: Float[Array, "k d"], target: Target) -> Float[Array, " k"]:
+    return jax.lax.map(lambda v: log_density(v, target), u, batch_size=32)
+
+
+class GeneralisedPosterior:
+    """Draws from a generalised posterior, the data they came from, and how far to trust them.
+
+    Built by the `build_posterior` of a method.
+    """
+
+    def __init__(
+        self,
+        method: tuple[str, str],
+        target: Target,
+        result: Draws,
+        x: Float[np.ndarray, "n d_x"],
+        trust: tuple[Weight, LocationScatter],
+        *,
+        parameter_names: tuple[str, ...],
+        calibration: Calibration | None = None,
+    ):
+        self.method, self.label = method
+        self.target, self.result, self.calibration = target, result, calibration
+        self.x, self.parameter_names, self._trust = x, parameter_names, trust
+        self.beta = float(target.beta)
+        self.draws: Float[np.ndarray, "chains draws d"] = _constrain(target.prior, result.positions)
+        self._empirical = Empirical(self.draws.reshape(-1, self.draws.shape[-1]))
+        self.mean, self.covariance, self.stds = (
+            self._empirical.mean,
+            self._empirical.covariance,
+            self._empirical.stds,
+        )
+
+    @property
+    def _flat(self) -> Float[np.ndarray, "total d"]:
+        return self._empirical.draws
+
+    @functools.cached_property
+    def prior(self) -> Empirical:
+        """The prior, by its draws."""
+        return Empirical(_prior_draws(self.target.prior))
+
+    def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """Density of parameter j on a grid, by a kernel density estimate of the draws."""
+        return self._empirical.marginal(j, grid)
+
+    def interval(self, j: int, level: float = 0.95) -> tuple[float, float]:
+        """The central interval of parameter j that holds the fraction `level` of the draws."""
+        return self._empirical.interval(j, level)
+
+    @property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """The weight w(x_i) of each observation, between 0 (ignored) and 1 (trusted)."""
+        return self.weight_at(self.x)
+
+    @double_precision
+    def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
+        """The weight that observations at other places would have."""
+        w2, _ = evaluate_many(*self._trust, jnp.asarray(_checks.matrix(x, "x", width=self.x.shape[1])))
+        return np.sqrt(np.asarray(w2))
+
+    @property
+    def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
+        """The robust location and scatter of the observations."""
+        return np.asarray(self._trust[1].location), np.asarray(self._trust[1].scatter)
+
+    @double_precision
+    def influence(self) -> Float[np.ndarray, " n"]:
+        """KL(posterior || posterior without observation i), from the draws: log E e^a - E a with a = beta loss_i."""
+        theta = jnp.asarray(self._flat[:: max(1, len(self._flat) // _INFLUENCE_DRAWS)])
+        a = self.beta * np.asarray(_all_losses(self.target.loss, theta))
+        return np.maximum(logsumexp(a, axis=0) - np.log(len(a)) - a.mean(axis=0), 0)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return self.draws.shape[-1]
+
+    @property
+    def n(self) -> int:
+        """Number of observations."""
+        return len(self.x)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the chains agree (R-hat at most 1.05) and are worth at least 100 independent draws."""
+        return bool(self.result.r_hat.max() <= MAX_R_HAT and self.result.ess.min() >= MIN_ESS)
+
+    def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
+        """Draws of shape `shape + (d,)`: chosen among the stored ones, without repetition while there are enough."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        total, wanted = len(self._flat), int(np.prod(shape))
+        rng = np.random.default_rng(_checks.integer(seed, "seed"))
+        rows = rng.permutation(total)[:wanted] if wanted <= total else rng.integers(total, size=wanted)
+        return self._flat[rows].reshape(*shape, self.dim)
+
+    def contains(self, theta: Any, level: float = 0.95) -> Bool[np.ndarray, "..."]:
+        """Whether theta lies in the ellipsoid around the mean that holds the fraction `level` of the draws."""
+        theta, level = _checks.finite_array(theta, "theta"), _checks.fraction(level, "level")
+        if theta.ndim == 0 or theta.shape[-1] != self.dim:
+            raise InputError(f"`theta` must have shape (..., {self.dim}); got {theta.shape}.")
+        inside = [self._empirical.covers(row, level) for row in theta.reshape(-1, self.dim)]
+        return np.asarray(inside).reshape(theta.shape[:-1])
+
+    def mse(self, theta_true: Any) -> float:
+        """E |theta - theta_true|^2 over the draws."""
+        return self._empirical.mse(_checks.vector(theta_true, "theta_true", length=self.dim))
+
+    @double_precision
+    def losses(self, theta: Any) -> Float[np.ndarray, " n"]:
+        """The loss of each observation at one theta."""
+        return np.asarray(_losses(self.target.loss, jnp.asarray(_checks.vector(theta, "theta", length=self.dim))))
+
+    def summary(self) -> str:
+        """A table of the marginals, the state of the chains, and a line on the observations, to print."""
+        lines = [
+            f"{self.label} posterior from {self.n} observations, beta = {self.beta:.4g}",
+            f"{'parameter':<12}{'mean':>10}{'sd':>10}{'2.5 %':>10}{'97.5 %':>10}{'R-hat':>8}{'ESS':>8}",
+        ]
+        for j, name in enumerate(self.parameter_names):
+            low, high = self.interval(j)
+            lines.append(
+                f"{name:<12}{self.mean[j]:>10.3f}{self.stds[j]:>10.3f}{low:>10.3f}{high:>10.3f}"
+                f"{self.result.r_hat[j]:>8.3f}{self.result.ess[j]:>8.0f}"
+            )
+        lines.append(describe_doubts(self.weights))
+        if not self.converged:
+            lines.append("NOT CONVERGED: the chains disagree or are too short. Sample longer or from more chains.")
+        if self.result.divergences.sum():
+            lines.append(f"{self.result.divergences.sum()} divergent transitions.")
+        if self.calibration is not None:
+            lines.append(f"Calibration: {self.calibration.describe()}")
+        return "\n".join(lines)
+
+    def to_arviz(self) -> Any:
+        """The draws as an ArviZ InferenceData. Needs the extra `nsmbayes[arviz]`."""
+        from nsmbayes.interop.arviz import inference_data
+
+        return inference_data(self.draws, self.parameter_names, self.x, self.weights)
+
+    def __repr__(self) -> str:
+        return f"GeneralisedPosterior({self.label}, mean={self.mean}, sd={self.stds}, n={self.n}, beta={self.beta:.4g})"
+
+
+@double_precision
+def _constrain(prior: UnconstrainedPrior, positions: Float[np.ndarray, "chains draws d"]) -> np.ndarray:
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(prior.constrain)))(jnp.asarray(positions)))
+
+
+@double_precision
+def _prior_draws(prior: UnconstrainedPrior) -> np.ndarray:
+    return np.asarray(prior.distribution.sample(jax.random.key(0), (_PRIOR_DRAWS,)))
+
+
+@eqx.filter_jit
+def _all_losses(loss: DataLoss, theta: Float[Array, "draws d"]) -> Float[Array, "draws n"]:
+    return jax.lax.map(loss.each, theta, batch_size=32)
+
+
+@eqx.filter_jit
+def _losses(loss: DataLoss, theta: Float[Array, " d"]) -> Float[Array, " n"]:
+    return loss.each(theta)

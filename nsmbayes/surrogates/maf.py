@@ -1,0 +1,197 @@
+"""The masked autoregressive flow: affine autoregressive transforms of a standard normal (Proposition 3), by FlowJAX."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int8, PRNGKeyArray
+
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
+from nsmbayes.surrogates.base import Density, Derivatives
+from nsmbayes.surrogates.scaling import Standardiser
+
+ACTIVATIONS = {"tanh": jnp.tanh, "softplus": jax.nn.softplus, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
+ALWAYS_EXACT = 10  # up to this d_x the Laplacian is exact: d_x products with the Hessian are few
+
+_SQUASH = 3.0
+_KINKED = ("relu", "leaky_relu", "relu6", "elu", "celu", "selu", "hard_tanh", "hard_sigmoid", "hard_silu")
+
+
+class MaskedAutoregressiveFlow(Density):
+    """log q(x | theta) = log N(u; 0, I) + log |du/dz|, with z the standardised x and u = f_L(... f_1(z)).
+
+    Each transform is u_i = (z_i - mu_i(z_<i, t)) / sigma_i(z_<i, t), after which the order of the coordinates is
+    reversed. mu and the raw scale s are the outputs of one masked network; sigma = softplus(s) + floor. theta is
+    standardised and, with `squash`, bounded smoothly, 3 tanh(t / 3), so that nothing extrapolates beyond what the
+    network was trained on.
+    """
+
+    transform: (
+        Any  # a flowjax bijection from z to u; not named here, so that FlowJAX is imported only where one is made
+    )
+    scale_x: Standardiser
+    scale_theta: Standardiser
+    probes: Int8[Array, "k d_x"] | None  # signs, for an estimated Laplacian; integers, so that they are not trained
+    squash: bool = eqx.field(static=True)
+    activation: str = eqx.field(static=True)
+    floor: float = eqx.field(static=True)
+
+    def __check_init__(self):
+        if self.scale_x.asinh:
+            raise ValueError("x must be standardised by an affine map: the derivatives are taken through it as one.")
+
+    def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
+        """log q(z | t) in the network's coordinates."""
+        condition = _SQUASH * jnp.tanh(t / _SQUASH) if self.squash else t
+        u, log_det = self.transform.transform_and_log_det(z, condition)
+        return log_det - 0.5 * (u @ u) - 0.5 * len(z) * math.log(2 * math.pi)
+
+    def log_prob(self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"]) -> Float[Array, ""]:
+        """log q(x | theta)."""
+        return self.network_log_prob(self.scale_theta(theta), self.scale_x(x)) - jnp.log(self.scale_x.scale).sum()
+
+    def derivatives(
+        self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"], basis: Float[Array, "d_x p"]
+    ) -> Derivatives:
+        """Score and Laplacian at x along the columns of `basis`, by forward- over reverse-mode differentiation.
+
+        With D = dz/dy, the Laplacian is the sum of v' H v over the columns v of D; with probes, the mean over v = D r
+        of random signs r, whose expectation it is.
+        """
+        t, z, D = self.scale_theta(theta), self.scale_x(x), basis / self.scale_x.scale[:, None]
+        directions = D.T if self.probes is None else self.probes.astype(D.dtype) @ D.T
+
+        def gradient(z):
+            return jax.grad(self.network_log_prob, 1)(t, z)
+
+        g, Hv = jax.vmap(lambda v: jax.jvp(gradient, (z,), (v,)), out_axes=(None, 0))(directions)
+        curvatures = (directions * Hv).sum(axis=1)
+        return Derivatives(D.T @ g, curvatures.sum() if self.probes is None else curvatures.mean())
+
+
+def init_masked_autoregressive_flow(
+    key: PRNGKeyArray,
+    scale_x: Standardiser,
+    scale_theta: Standardiser,
+    *,
+    transforms: int = 5,
+    hidden: int = 50,
+    depth: int = 2,
+    floor: float = 0.01,
+    activation: str = "tanh",
+    transformer: str = "affine",
+    squash: bool = True,
+    laplacian: str = "exact",
+    probes: int = 8,
+    allow_one_dimension: bool = False,
+) -> MaskedAutoregressiveFlow:
+    """An untrained flow, close to a standard normal in standardised x.
+
+    Args:
+        key: for the weights and the probes.
+        scale_x: standardiser of x, affine.
+        scale_theta: standardiser of theta.
+        transforms: number of autoregressive transforms.
+        hidden: width of the hidden layers of each.
+        depth: number of hidden layers of each.
+        floor: smallest scale sigma of each transform; in standardised x no density is sharper than floor^transforms.
+        activation: "tanh", the only one that Proposition 3 covers, or another smooth one of `ACTIVATIONS`.
+        transformer: "affine"; splines are refused.
+        squash: bound theta before the network sees it; the paper does not.
+        laplacian: "exact", or "hutchinson": estimated with fixed random signs, for more than `ALWAYS_EXACT` dimensions.
+        probes: how many vectors of signs.
+        allow_one_dimension: accept d_x = 1, where the flow is a conditional Gaussian; for comparison with the paper.
+    """
+    d_x, d_theta = len(scale_x.scale), len(scale_theta.scale)
+    if d_x == 1 and not allow_one_dimension:
+        raise InputError(
+            "`surrogate` 'maf' cannot be used when x has one dimension: with no other coordinate to condition on, an "
+            "affine autoregressive flow is a conditional Gaussian, blind to skewness and kurtosis. Use surrogate='mdn'."
+        )
+    _checks.integer(transforms, "transforms", at_least=1)
+    _checks.integer(depth, "depth", at_least=1)
+    if _checks.integer(hidden, "hidden", at_least=1) < d_x:
+        raise InputError(
+            f"`hidden` must be at least {d_x}, the dimension of x, or some coordinates of x reach no unit; got {hidden}."
+        )
+    if not 0 < _checks.real(floor, "floor") < 1:
+        raise InputError(f"`floor` must lie between 0 and 1, in units of the standardised x; got {floor}.")
+    _check_smooth(activation, transformer)
+    key_net, key_probes = jax.random.split(key)
+    return MaskedAutoregressiveFlow(
+        transform=_transform(
+            key_net, d_x, d_theta, transforms=transforms, hidden=hidden, depth=depth, floor=floor, activation=activation
+        ),
+        scale_x=scale_x,
+        scale_theta=scale_theta,
+        probes=_draw_probes(key_probes, d_x, laplacian, probes),
+        squash=squash,
+        activation=activation,
+        floor=float(floor),
+    )
+
+
+def _check_smooth(activation: str, transformer: str) -> None:
+    if activation in _KINKED:
+        raise InputError(
+            f"`activation` {activation!r} is not twice differentiable, and score matching needs two derivatives of "
+            f"log q. Choose one of {', '.join(map(repr, ACTIVATIONS))}."
+        )
+    _checks.choice(activation, "activation", tuple(ACTIVATIONS))
+    if "spline" in str(transformer):
+        raise InputError(
+            f"`transformer` {transformer!r} is not twice differentiable (a rational quadratic spline has one continuous "
+            "derivative), and score matching needs two derivatives of log q. Choose 'affine', or surrogate='mdn' for "
+            "marginals that an affine flow cannot bend."
+        )
+    _checks.choice(transformer, "transformer", ("affine",))
+
+
+def _draw_probes(key: PRNGKeyArray, d_x: int, laplacian: str, probes: int) -> Int8[Array, "k d_x"] | None:
+    if _checks.choice(laplacian, "laplacian", ("exact", "hutchinson")) == "exact":
+        return None
+    if d_x <= ALWAYS_EXACT:
+        raise InputError(
+            f"`laplacian` 'hutchinson' is for more than {ALWAYS_EXACT} dimensions; x has {d_x}, where 'exact' is cheap."
+        )
+    return jax.random.rademacher(key, (_checks.integer(probes, "probes", at_least=1), d_x), jnp.int8)
+
+
+def _transform(
+    key: PRNGKeyArray,
+    d_x: int,
+    d_theta: int,
+    *,
+    transforms: int,
+    hidden: int,
+    depth: int,
+    floor: float,
+    activation: str,
+) -> Any:
+    try:
+        from flowjax.bijections import Affine, Chain, Flip, Invert, MaskedAutoregressive
+        from paramax import Parameterize
+    except ModuleNotFoundError as error:
+        raise ImportError("Masked autoregressive flows need FlowJAX: pip install 'nsmbayes[flows]'.") from error
+
+    # FlowJAX keeps what zero outputs of the network stand for in a closure, out of reach of a change of precision. Zeros
+    # are the same in any: a network that says nothing then means mu = 0 and sigma = softplus(shift) + floor = 1.
+    zero, shift = jnp.zeros((), jnp.float32), math.log(math.expm1(1 - floor))
+    sigma = Parameterize(lambda s: jax.nn.softplus(s + shift) + floor, zero)
+    affine = eqx.tree_at(lambda a: (a.loc, a.scale), Affine(), (zero, sigma))
+    layers = []
+    for layer_key in jax.random.split(key, transforms):
+        layer = MaskedAutoregressive(
+            layer_key,
+            transformer=Invert(affine),  # (z - mu) / sigma: the floor then bounds how sharp the density can be
+            dim=d_x,
+            cond_dim=d_theta,
+            nn_width=hidden,
+            nn_depth=depth,
+            nn_activation=ACTIVATIONS[activation],
+        )
+        layers += [layer, Flip((d_x,))]
+    return Chain(layers)

@@ -1,0 +1,235 @@
+"""NLE and NSM-Bayes on a problem whose posterior is known: x ~ N(theta_1, exp(theta_2)^2)."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import nsmbayes as nsm
+from nsmbayes.posteriors.generalised import Target, log_density
+from nsmbayes.priors import unconstrained
+from nsmbayes.surrogates import MixtureDensityNetwork
+
+PRIOR = nsm.GaussianPrior([0.0, 0.0], [4.0, 0.25])
+TRUTH = np.array([1.0, 0.3])
+SETTINGS = nsm.TrainingSettings(
+    learning_rate=5e-3, weight_decay=0.0, batch_size=256, max_epochs=30, patience=30, schedule="cosine"
+)
+
+
+def simulations(m, seed=0):
+    theta = PRIOR.sample((m,), seed=seed)
+    noise = np.random.default_rng(seed + 1).standard_normal((m, 1))
+    return theta, theta[:, :1] + np.exp(theta[:, 1:]) * noise
+
+
+@pytest.fixture(scope="module")
+def nle():
+    method = nsm.NLE(PRIOR, components=3, hidden=(24, 24), warmup=200, draws=300, parameter_names=("mean", "log sd"))
+    return method.append_simulations(*simulations(20_000)).train(0, settings=SETTINGS, progress=False)
+
+
+@pytest.fixture(scope="module")
+def robust(nle):
+    return nsm.NSMBayes(
+        PRIOR, components=3, hidden=(24, 24), warmup=200, draws=300, parameter_names=("mean", "log sd")
+    ).adopt(nle)
+
+
+def clean(n=60, seed=2):
+    return TRUTH[0] + np.exp(TRUTH[1]) * np.random.default_rng(seed).standard_normal((n, 1))
+
+
+def contaminated(n=60, seed=2):
+    x = clean(n, seed)
+    x[: n // 10] = -8.0
+    return x
+
+
+def exact_posterior(x):
+    """Mean and standard deviations on a fine grid, from the likelihood itself."""
+    mean, log_sd = np.meshgrid(np.linspace(-2, 4, 400), np.linspace(-1.5, 2, 300), indexing="ij")
+    density = PRIOR.log_prob(np.stack([mean, log_sd], -1))
+    density -= len(x) * log_sd + 0.5 * ((x[:, 0] - mean[..., None]) ** 2).sum(-1) / np.exp(2 * log_sd)
+    p = np.exp(density - density.max())
+    p /= p.sum()
+    moments = np.array([(p * mean).sum(), (p * log_sd).sum()])
+    return moments, np.sqrt([(p * (mean - moments[0]) ** 2).sum(), (p * (log_sd - moments[1]) ** 2).sum()])
+
+
+def test_nle_is_the_exact_posterior_up_to_its_surrogate(nle):
+    mean, sd = exact_posterior(clean())
+    posterior = nle.build_posterior(clean(), seed=0)
+    assert posterior.converged
+    assert (np.abs(posterior.mean - mean) < 0.5 * sd).all()
+    np.testing.assert_allclose(posterior.stds, sd, rtol=0.3)
+
+
+def test_outliers_move_nle_and_not_nsm_bayes(nle, robust):
+    mean, sd = exact_posterior(clean()[6:])
+    moved = np.abs(nle.build_posterior(contaminated(), seed=0).mean - mean) / sd
+    stayed = np.abs(robust.build_posterior(contaminated(), seed=0).mean - mean) / sd
+    assert moved.max() > 3
+    assert stayed.max() < 1.5
+
+
+def test_posterior_object(robust):
+    posterior = robust.build_posterior(contaminated(), seed=0)
+    assert posterior.sample((7, 3), seed=0).shape == (7, 3, 2)
+    assert len(np.unique(posterior.sample((1200,), seed=0), axis=0)) == 1200
+    assert posterior.sample((5000,), seed=0).shape == (5000, 2)
+    assert posterior.weights[:6].max() < 0.3
+    assert posterior.weights.max() <= 1
+    assert posterior.beta == 1.0
+    assert posterior.contains(posterior.mean)
+    assert not posterior.contains(posterior.mean + 100)
+    text = posterior.summary()
+    assert "log sd" in text
+    assert "R-hat" in text
+    influence = posterior.influence()
+    assert influence.shape == (60,)
+    assert (influence >= 0).all()
+    assert posterior.to_arviz().posterior["mean"].shape == (4, 300)
+
+
+def test_influence_equals_reweighting_by_hand(robust):
+    posterior = robust.build_posterior(contaminated(), seed=0)
+    draws = posterior.draws.reshape(-1, 2)[::2]
+    a = np.array([posterior.losses(theta)[20] for theta in draws])
+    expected = np.log(np.mean(np.exp(a))) - a.mean()
+    assert posterior.influence()[20] == pytest.approx(expected, rel=1e-6)
+
+
+def test_same_seed_same_draws(robust):
+    draws = [robust.build_posterior(contaminated(), seed=s).mean for s in (3, 3, 4)]
+    assert (draws[0] == draws[1]).all()
+    assert (draws[0] != draws[2]).any()
+
+
+def test_new_data_of_the_same_shape_compile_nothing(robust, monkeypatch):
+    traces = []
+    mixture = MixtureDensityNetwork.mixture
+
+    def counted(self, t):
+        traces.append(1)
+        return mixture(self, t)
+
+    monkeypatch.setattr(MixtureDensityNetwork, "mixture", counted)
+    jax.clear_caches()
+    robust.build_posterior(contaminated(50, seed=5), seed=0)
+    first = len(traces)
+    robust.build_posterior(contaminated(50, seed=6), seed=1)
+    assert len(traces) == first > 0
+
+
+@pytest.mark.parametrize("make", [nsm.NLE, nsm.NSMBayes])
+def test_saved_methods_give_the_same_posterior(nle, make, tmp_path):
+    method = make(PRIOR, components=3, hidden=(24, 24), warmup=50, draws=50).adopt(nle)
+    method.save(tmp_path / "model")
+    again = nsm.load(tmp_path / "model")
+    assert type(again) is make
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        before, after = (m.build_posterior(clean(), seed=1) for m in (method, again))
+    np.testing.assert_array_equal(before.draws, after.draws)
+
+
+def test_only_gaussian_priors_are_saved(nle, tmp_path):
+    method = nsm.NLE(dist.Uniform(-jnp.ones(2), 1.0).to_event(1), components=3, hidden=(24, 24)).adopt(nle)
+    with pytest.raises(nsm.InputError, match="`prior`"):
+        method.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_observations_outside_the_simulations_are_named(nle):
+    x = clean()
+    x[17] = 1e4
+    with pytest.warns(UserWarning, match=r"1 of 60 observations lie outside .* \(rows 17\)"):
+        nle.build_posterior(x, seed=0)
+
+
+def test_chains_that_disagree_say_so(nle):
+    method = nsm.NLE(PRIOR, components=3, hidden=(24, 24), warmup=10, draws=10).adopt(nle)
+    with pytest.warns(UserWarning, match="not converged"):
+        posterior = method.build_posterior(clean(), seed=0)
+    assert not posterior.converged
+    assert "NOT CONVERGED" in posterior.summary()
+
+
+def test_flows_need_the_single_level():
+    with pytest.raises(nsm.InputError, match="`levels`"):
+        nsm.NSMBayes(PRIOR, surrogate="maf")
+
+
+@pytest.mark.parametrize(
+    ("prior", "low", "high"),
+    [
+        (dist.Gamma(jnp.array([2.0]), 1.5).to_event(1), -12, 4),
+        (dist.Uniform(jnp.array([-1.0]), 3.0).to_event(1), -30, 30),
+        (dist.Normal(jnp.array([1.0]), 2.0).to_event(1), -20, 22),
+    ],
+)
+def test_bounded_priors_are_densities_on_the_line(x64, prior, low, high):
+    """The Jacobian is included: the density of the unconstrained parameter integrates to one."""
+    seen = unconstrained(prior)
+    grid = jnp.linspace(low, high, 20_001)[:, None]
+    density = np.exp(jax.vmap(seen.log_density)(grid))
+    assert np.trapezoid(density, grid[:, 0]) == pytest.approx(1, abs=1e-4)
+    np.testing.assert_allclose(
+        jax.vmap(lambda u: seen.unconstrain(seen.constrain(u)))(grid[8000:12000]), grid[8000:12000], atol=1e-6
+    )
+
+
+def test_target_density_is_prior_times_loss(x64, nle):
+    from nsmbayes.posteriors.data_loss import NLELoss
+
+    loss = NLELoss(nle.density, jnp.asarray(clean()))
+    target = Target(unconstrained(PRIOR), loss, jnp.asarray(0.3))
+    theta = jnp.array([0.5, 0.1])
+    expected = PRIOR.log_prob(np.asarray(theta)) + 0.3 * sum(
+        float(nle.density.log_prob(theta, x)) for x in jnp.asarray(clean())
+    )
+    assert float(log_density(theta, target)) == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("prior", "reason"),
+    [
+        ("normal", "GaussianPrior or a numpyro distribution"),
+        (dist.Normal(0.0, 1.0), "over one vector"),
+        (dist.Normal(jnp.zeros(3), 1.0), "over one vector"),
+        (dist.Poisson(jnp.ones(2)).to_event(1), "continuous"),
+    ],
+)
+def test_bad_priors(prior, reason):
+    with pytest.raises(nsm.InputError, match=reason):
+        nsm.NLE(prior)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"surrogate": "spline"},
+        {"components": 0},
+        {"hidden": (0,)},
+        {"floor": 0.0},
+        {"floor": 2.0, "ceiling": 1.0},
+        {"scaling": "robust-asinh"},
+        {"sampler": "gibbs"},
+        {"chains": 1},
+        {"warmup": 0},
+        {"draws": 0},
+        {"parameter_names": ("one",)},
+    ],
+)
+def test_bad_options(options):
+    with pytest.raises(nsm.InputError, match=f"`({'|'.join(options)})`"):
+        nsm.NLE(PRIOR, **options)
+
+
+def test_untrained():
+    with pytest.raises(nsm.NotTrainedError):
+        nsm.NSMBayes(PRIOR).build_posterior(clean())

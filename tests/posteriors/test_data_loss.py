@@ -1,0 +1,150 @@
+"""Our losses against brute force: derivatives by autodiff, noise by Monte Carlo, chunks by none."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import nsmbayes as nsm
+from nsmbayes.posteriors import data_loss
+from nsmbayes.posteriors.data_loss import NLELoss, nsm_loss
+from nsmbayes.surrogates import Density, Derivatives, Frame, Standardiser, init_mixture_density_network
+from nsmbayes.surrogates.mixture import GaussianMixture
+from nsmbayes.weights import fit_location_scatter
+
+
+def mdn(d_x, d_theta, seed=0):
+    rng = np.random.default_rng(seed)
+    scales = [
+        Standardiser(jnp.asarray(rng.standard_normal(d)), jnp.asarray(rng.uniform(0.5, 2, d)), asinh=False)
+        for d in (d_x, d_theta)
+    ]
+    network = init_mixture_density_network(
+        jax.random.key(seed), *scales, components=3, hidden=(8,), floor=0.3, ceiling=5.0
+    )
+    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if isinstance(a, jax.Array) else a, network)
+
+
+def data(n, d_x):
+    x = np.random.default_rng(1).standard_normal((n, d_x)) * np.arange(1, d_x + 1)
+    x[: n // 10] += 30
+    return x
+
+
+def whitened(x):
+    centre = fit_location_scatter(x)
+    return centre, Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor))
+
+
+@pytest.mark.parametrize(("d_x", "d_theta"), [(1, 2), (3, 2)])
+def test_single_level_loss_equals_its_definition(x64, d_x, d_theta):
+    surrogate, x, weight = mdn(d_x, d_theta), data(20, d_x), nsm.IMQ(zeta=2.0)
+    centre, frame = whitened(x)
+
+    def by_definition(theta, x):
+        def log_q(y):
+            return surrogate.log_prob(theta, frame.offset + frame.basis @ y)
+
+        def flow(y):
+            return (1 + y @ y) ** -1.0 * jax.grad(log_q)(y)  # w^2 grad log q, w^2 = (1 + |y|^2)^(-2 / zeta)
+
+        y = jnp.linalg.solve(frame.basis, x - frame.offset)
+        score = jax.grad(log_q)(y)
+        return (1 + y @ y) ** -1.0 * (score @ score) + 2 * jnp.trace(jax.jacfwd(flow)(y))
+
+    loss = nsm_loss(surrogate, weight, centre, frame, x, (0.0,))
+    for theta in jnp.asarray(np.random.default_rng(2).standard_normal((5, d_theta))):
+        expected = jax.vmap(by_definition, (None, 0))(theta, jnp.asarray(x))
+        np.testing.assert_allclose(loss.each(theta), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_noisy_level_equals_monte_carlo_over_noise(x64):
+    """One level h = 0.7 in one dimension: 400,000 noisy copies, derivatives of the smoothed density by autodiff."""
+    surrogate, x, h = mdn(1, 2), data(12, 1), 0.7
+    centre, frame = whitened(x)
+    loss = nsm_loss(surrogate, nsm.IMQ(zeta=2.0), centre, frame, x, (h,))
+    theta = jnp.array([0.3, -0.4])
+    y = (x[:, 0] - centre.location[0]) / centre.factor[0, 0]
+    noise = np.random.default_rng(3).standard_normal(400_000)
+    mixture = surrogate.mixture(surrogate.scale_theta(theta))
+    mean = (mixture.means[:, 0] * surrogate.scale_x.scale + surrogate.scale_x.centre - frame.offset) / frame.basis[0, 0]
+    variance = mixture.covariances[:, 0, 0] * (surrogate.scale_x.scale / frame.basis[0, 0]) ** 2 + h**2
+
+    def log_q(y):
+        return jax.nn.logsumexp(mixture.log_weights - 0.5 * jnp.log(variance) - 0.5 * (y - mean) ** 2 / variance)
+
+    def loss_at(y):
+        def w2(y):
+            return (1 + y**2 / (1 + h**2)) ** -1.0
+
+        s = jax.grad(log_q)(y)
+        return w2(y) * s**2 + 2 * jax.grad(lambda y: w2(y) * jax.grad(log_q)(y))(y)
+
+    expected = [h**2 * float(jax.vmap(loss_at)(jnp.asarray(yi + h * noise)).mean()) for yi in y]
+    np.testing.assert_allclose(loss.each(theta), expected, rtol=0.02, atol=2e-3)
+
+
+class Normal(Density):
+    """x ~ N(theta_1, exp(theta_2)^2): the family whose likelihood is known."""
+
+    smoothable: ClassVar[bool] = True
+    unit: Array
+
+    def _mixture(self, theta):
+        return GaussianMixture(jnp.zeros(1), theta[:1, None], jnp.exp(2 * theta[1]).reshape(1, 1, 1))
+
+    def network_log_prob(self, t, z):
+        return self._mixture(t).factor().log_prob(z[None])[0]
+
+    def log_prob(self, theta, x):
+        return self.network_log_prob(theta, x)
+
+    def derivatives(self, theta, x, basis):
+        score, laplacian = self.at(theta, Frame(jnp.zeros(1), basis), 0.0)(x[None] / basis[0, 0])
+        return Derivatives(score[0], laplacian[0])
+
+    def at(self, theta, frame, h):
+        return self._mixture(theta).pull_back(frame.offset, frame.basis).smooth(h).factor().derivatives
+
+
+def test_without_a_weight_many_levels_are_the_likelihood(x64):
+    """de Bruijn's identity in numbers: the summed loss is n KL + constant, so it equals -log likelihood + constant."""
+    x = 3 + 2 * np.random.default_rng(4).standard_normal((200, 1))
+    centre, frame = whitened(x)
+    surrogate = Normal(jnp.ones(1))
+    levels = tuple(0.02 * 1.5**i for i in range(22))
+    loss = nsm_loss(surrogate, nsm.Constant(), centre, frame, x, levels)
+    likelihood = NLELoss(surrogate, jnp.asarray(x))
+    minimum = jnp.array([x.mean(), np.log(x.std())])
+    for step in ([0.3, 0.0], [-0.3, 0.0], [0.0, 0.15], [0.0, -0.15], [0.2, 0.1]):
+        theta = minimum + jnp.array(step)
+        expected = float(likelihood(theta) - likelihood(minimum))
+        assert float(loss(theta) - loss(minimum)) == pytest.approx(expected, rel=0.05)
+
+
+def test_chunks_change_nothing(x64, monkeypatch):
+    surrogate, x = mdn(2, 2), data(50, 2)
+    centre, frame = whitened(x)
+    theta = jnp.array([0.1, 0.2])
+    losses = [nsm_loss(surrogate, nsm.IMQ(), centre, frame, x, (0.2, 0.4)), NLELoss(surrogate, jnp.asarray(x))]
+    whole = [(loss.each(theta), jax.grad(loss)(theta)) for loss in losses]
+    monkeypatch.setattr(data_loss, "_CHUNK", 16)
+    for loss, (each, gradient) in zip(losses, whole, strict=True):
+        np.testing.assert_allclose(loss.each(theta), each, rtol=1e-12)
+        np.testing.assert_allclose(jax.grad(loss)(theta), gradient, rtol=1e-9)
+
+
+def test_a_far_observation_is_harmless_at_every_level(x64):
+    surrogate, x = mdn(1, 2), data(30, 1)
+    theta, other = jnp.array([0.1, 0.2]), jnp.array([-1.0, 1.0])
+    for weight, bounded in ((nsm.IMQ(zeta=2.0), True), (nsm.Constant(), False)):
+        changes = []
+        for far in (1e3, 1e6):
+            x[0] = far
+            centre, frame = whitened(x)
+            loss = nsm_loss(surrogate, weight, centre, frame, x, (0.1, 0.4, 1.6))
+            changes.append(abs(float(loss.each(theta)[0] - loss.each(other)[0])))
+        assert (changes[1] < 2 * changes[0] + 1) == bounded

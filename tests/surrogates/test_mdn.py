@@ -1,0 +1,184 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nsmbayes.surrogates import Frame, MixtureDensityNetwork, Standardiser, init_mixture_density_network
+from nsmbayes.surrogates.mdn import _OFF_DIAGONAL
+from nsmbayes.surrogates.mixture import GaussianMixture
+from nsmbayes.training import TrainingSettings, fit
+
+FLOOR, CEILING = 0.05, 20.0
+
+
+def random_network(d_x, d_theta=2, *, shake=0.3, floor=FLOOR, ceiling=CEILING, components=4) -> MixtureDensityNetwork:
+    """A network in double precision with noise on every weight, in units of x and theta that are not its own."""
+    rng = np.random.default_rng(0)
+    scale_x, scale_theta = (
+        Standardiser(jnp.asarray(rng.standard_normal(d)), jnp.asarray(rng.uniform(0.5, 2.0, d)), asinh=False)
+        for d in (d_x, d_theta)
+    )
+    model = init_mixture_density_network(
+        jax.random.key(0), scale_x, scale_theta, components=components, hidden=(16, 16), floor=floor, ceiling=ceiling
+    )
+    return jax.tree.map(
+        lambda leaf: leaf + shake * rng.standard_normal(leaf.shape) if eqx.is_inexact_array(leaf) else leaf,
+        model,
+        is_leaf=lambda node: isinstance(node, Standardiser),
+    )
+
+
+def random_mixture(d, components=3) -> GaussianMixture:
+    rng = np.random.default_rng(4)
+    roots = rng.standard_normal((components, d, d)) / 2
+    covariances = roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(d)
+    logits = jnp.asarray(rng.standard_normal(components))
+    return GaussianMixture(
+        jax.nn.log_softmax(logits), jnp.asarray(rng.standard_normal((components, d))), jnp.asarray(covariances)
+    )
+
+
+def log_normal_mixture(mixture, y):
+    """log sum_k pi_k N(y; m_k, S_k), each component by JAX's own multivariate normal."""
+    normal = jax.vmap(lambda m, S: jax.scipy.stats.multivariate_normal.logpdf(y, m, S))
+    return jax.nn.logsumexp(mixture.log_weights + normal(mixture.means, mixture.covariances))
+
+
+def test_density_integrates_to_one_in_one_dimension(x64):
+    """By the trapezoidal rule in v, x = sinh(v): narrow components near zero, wide ones far out. Error below 1e-8."""
+    model = random_network(1)
+    v = jnp.linspace(-15, 15, 100_001)
+
+    @jax.jit
+    def integral(theta):
+        return jnp.trapezoid(jnp.exp(model.log_probs(theta, jnp.sinh(v)[:, None])) * jnp.cosh(v), v)
+
+    for theta in jnp.asarray([[0.0, 0.0], [2.0, -1.0], [-50.0, 1e6]]):
+        np.testing.assert_allclose(integral(theta), 1.0, atol=1e-8)
+
+
+def test_density_integrates_to_one_in_two_dimensions(x64):
+    """On a grid of sinh-spaced points, 600 x 600; error below 1e-4."""
+    model = random_network(2, floor=0.2, shake=0.2)
+    v = jnp.linspace(-9, 9, 600)
+    x = jnp.stack(jnp.meshgrid(jnp.sinh(v), jnp.sinh(v), indexing="ij"), axis=-1).reshape(-1, 2)
+    density = jnp.exp(jax.jit(lambda x: model.log_probs(jnp.array([0.5, -0.5]), x))(x)).reshape(600, 600)
+    integral = jnp.trapezoid(jnp.trapezoid(density * jnp.cosh(v), v) * jnp.cosh(v), v)
+    np.testing.assert_allclose(integral, 1.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("d_x", [1, 2, 4])
+def test_eigenvalues_of_the_covariances_are_bounded_whatever_theta(x64, d_x):
+    """Proposition 2: above floor^2, and below floor^2 + the largest |L|_F^2 the bounded entries allow."""
+    model = random_network(d_x, shake=2.0)
+    rng = np.random.default_rng(1)
+    theta = rng.standard_normal((500, 2)) * 10 ** rng.uniform(-1, 6, (500, 1))
+    mixtures = jax.jit(jax.vmap(lambda theta: model.mixture(model.scale_theta(theta))))(jnp.asarray(theta))
+    eigenvalues = np.linalg.eigvalsh(np.asarray(mixtures.covariances))
+    bound = FLOOR**2 + CEILING**2 * (d_x + _OFF_DIAGONAL**2 * d_x * (d_x - 1) / 2)
+    rounding = 1e-14 * bound
+    assert eigenvalues.min() >= FLOOR**2 - rounding
+    assert eigenvalues.max() <= bound + rounding
+    assert eigenvalues.max() > 1e2 * eigenvalues.min()  # the bounds were put to the test
+    np.testing.assert_allclose(jnp.exp(mixtures.log_weights).sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_smoothing_is_a_convolution(x64):
+    """log density of smooth(h) against the convolution of the density with N(0, h^2), by the trapezoidal rule."""
+    mixture, h = random_mixture(1), 0.7
+    e = jnp.linspace(-9, 9, 4001)
+    normal = jnp.exp(-0.5 * e**2) / jnp.sqrt(2 * jnp.pi)
+    y = jnp.linspace(-4, 4, 9)
+    density = jnp.exp(mixture.factor().log_prob((y[:, None] - h * e).reshape(-1, 1))).reshape(len(y), len(e))
+    smoothed = mixture.smooth(h).factor().log_prob(y[:, None])
+    np.testing.assert_allclose(smoothed, jnp.log(jnp.trapezoid(density * normal, e)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_pull_back_is_the_density_of_y(x64, d):
+    """q_y(y) = q_x(offset + L y) |det L|."""
+    rng = np.random.default_rng(2)
+    mixture, offset = random_mixture(d), jnp.asarray(rng.standard_normal(d))
+    basis, y = jnp.asarray(rng.standard_normal((d, d))), jnp.asarray(rng.standard_normal((50, d)))
+    pulled = mixture.pull_back(offset, basis).factor().log_prob(y)
+    x = offset + y @ basis.T
+    np.testing.assert_allclose(pulled, mixture.factor().log_prob(x) + jnp.linalg.slogdet(basis)[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("d_x", [1, 3])
+def test_smoothed_derivatives_in_a_frame_equal_autodiff(x64, d_x):
+    """`at` with noise h in y: the derivatives of log sum_k pi_k N(y; L^-1 (m_k - offset), L^-1 S_k L^-T + h^2 I)."""
+    model = random_network(d_x)
+    rng = np.random.default_rng(3)
+    frame = Frame(jnp.asarray(rng.standard_normal(d_x)), jnp.asarray(2 * np.eye(d_x) + rng.uniform(-1, 1, (d_x, d_x))))
+    theta, y = jnp.array([0.3, -1.0]), jnp.asarray(rng.standard_normal((50, d_x)) * 10 ** rng.uniform(-1, 3, (50, 1)))
+
+    def log_density(y, h):
+        log_weights, means, covariances = model.mixture(model.scale_theta(theta))
+        inverse = jnp.linalg.inv(frame.basis)
+        in_x = model.scale_x.centre + model.scale_x.scale * means
+        to_y = inverse * model.scale_x.scale
+        noised = to_y @ covariances @ to_y.T + h**2 * jnp.eye(d_x)
+        return log_normal_mixture(GaussianMixture(log_weights, (in_x - frame.offset) @ inverse.T, noised), y)
+
+    @jax.jit
+    def both(y, h):
+        hessians = jax.vmap(jax.hessian(log_density), (0, None))(y, h)
+        scores = jax.vmap(jax.grad(log_density), (0, None))(y, h)
+        return model.at(theta, frame, h)(y), (scores, jnp.trace(hessians, axis1=1, axis2=2))
+
+    for h in (0.0, 0.1, 3.0):
+        for part, expected in zip(*both(y, h), strict=True):
+            np.testing.assert_allclose(part, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_asinh_is_refused():
+    flat, bent = (Standardiser(jnp.zeros(1), jnp.ones(1), asinh=asinh) for asinh in (False, True))
+    with pytest.raises(ValueError, match="affine"):
+        init_mixture_density_network(jax.random.key(0), bent, flat, components=2, hidden=(4,), floor=0.1, ceiling=1.0)
+
+
+# x | theta ~ 0.4 N(theta - 2, 0.3^2) + 0.6 N(theta / 2 + 1, exp(theta / 2)^2): skewed, bimodal, heteroscedastic.
+def _simulate(rng, m):
+    theta = rng.standard_normal(m)
+    first = rng.uniform(size=m) < 0.4
+    e = rng.standard_normal(m)
+    return theta[:, None], np.where(first, theta - 2 + 0.3 * e, theta / 2 + 1 + np.exp(theta / 2) * e)[:, None]
+
+
+def _exact_log_density(theta, x):
+    def normal(mean, std):
+        return -0.5 * ((x - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
+
+    components = np.log(0.4) + normal(theta - 2, 0.3), np.log(0.6) + normal(theta / 2 + 1, np.exp(theta / 2))
+    return np.logaddexp(*components)[:, 0]
+
+
+def _loss(model, t, z):
+    return -model.network_log_prob(t, z)
+
+
+def _gap_after_training(theta, x, *, components):
+    """KL divergence of a trained network from the truth, estimated on fresh simulations: NLL minus the exact NLL."""
+    identity = Standardiser(jnp.zeros(1), jnp.ones(1), asinh=False)
+    model = init_mixture_density_network(
+        jax.random.key(0), identity, identity, components=components, hidden=(32, 32), floor=0.02, ceiling=1e3
+    )
+    settings = TrainingSettings(
+        learning_rate=5e-3, weight_decay=0.0, batch_size=256, max_epochs=8, patience=8, schedule="cosine"
+    )
+    model, _ = fit(model, _loss, theta, x, settings=settings, key=jax.random.key(1), progress=False)
+    theta, x = _simulate(np.random.default_rng(6), 20_000)
+    log_q = jax.jit(jax.vmap(model.log_prob))(jnp.asarray(theta, jnp.float32), jnp.asarray(x, jnp.float32))
+    return (_exact_log_density(theta, x) - np.asarray(log_q, np.float64)).mean()
+
+
+def test_training_approaches_the_exact_likelihood():
+    """Within 0.01 nats of it. Broken variants stay away: one that sees shuffled thetas, one that must be Gaussian."""
+    rng = np.random.default_rng(5)
+    theta, x = _simulate(rng, 20_000)
+    gap = _gap_after_training(theta, x, components=4)
+    assert -0.005 < gap < 0.01
+    assert _gap_after_training(rng.permutation(theta), x, components=4) > 0.3
+    assert _gap_after_training(theta, x, components=1) > 0.3

@@ -1,0 +1,369 @@
+"""The command line: what it writes is what the library computes, and what users can mend is one line on stderr."""
+
+import contextlib
+import csv
+import functools
+import importlib.metadata
+import io
+import json
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import nsmbayes as nsm
+from nsmbayes.cli import main
+from nsmbayes.commands.infer import read_csv
+from nsmbayes.experiments import runner
+from nsmbayes.samplers import ConvergenceError
+
+TASK = nsm.tasks.get("gnk")
+
+
+@pytest.fixture(scope="module")
+def demo_and_words(tmp_path_factory):
+    """The folder that `nsmbayes demo` writes, and what it says on stdout and stderr."""
+    out = tmp_path_factory.mktemp("demo") / "new" / "folder"
+    words, complaints = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(words), contextlib.redirect_stderr(complaints):
+        assert main(["demo", "--simulations", "2000", "--seed", "3", "--quiet", "--out", str(out)]) == 0
+    return out, words.getvalue(), complaints.getvalue()
+
+
+@pytest.fixture(scope="module")
+def demo(demo_and_words):
+    """The folder that `nsmbayes demo` writes."""
+    return demo_and_words[0]
+
+
+@pytest.fixture
+def brief_training(monkeypatch):
+    """Two epochs suffice to see what is written."""
+    brief = functools.partialmethod(nsm.NSMBayesConj.train, settings=nsm.TrainingSettings(max_epochs=2))
+    monkeypatch.setattr(nsm.NSMBayesConj, "train", brief)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Contaminated observations, and the path of a CSV file to write them to."""
+    observed = TASK.observe(100, seed=8)
+    return observed, tmp_path / "data.csv"
+
+
+def _text(x, *, header=""):
+    return header + "".join(",".join(map(repr, row)) + "\n" for row in x.tolist())
+
+
+def _read(out):
+    """posterior.json, the header of draws.csv, and its numbers."""
+    posterior = json.loads((out / "posterior.json").read_text())
+    with (out / "draws.csv").open(newline="") as file:
+        names, *rows = csv.reader(file)
+    return posterior, names, np.array(rows, float)
+
+
+def _visible_text(page):
+    parts = []
+    parser = HTMLParser()
+    parser.handle_data = parts.append
+    parser.feed(page.read_text())
+    return " ".join(parts)
+
+
+def test_demo_writes_report_and_model(demo):
+    expected = {f"{name}.{kind}" for name in ("weights", "marginals", "calibration") for kind in ("png", "svg")}
+    assert {path.name for path in demo.iterdir()} == expected | {"report.html", "model"}
+    method = nsm.load(demo / "model")
+    assert method.parameter_names == TASK.parameter_names
+    posterior = method.build_posterior(TASK.observe(100, seed=3).x, seed=3)
+    text = _visible_text(demo / "report.html")
+    assert "10 of 100 observations stand so far from the bulk" in text
+    assert f"β = {posterior.beta:.4g}" in text
+    assert f"{posterior.mse(TASK.theta_true):.2f}" in text
+    for number in (*posterior.mean, *posterior.stds, *TASK.theta_true):
+        assert f"{number:.3f}" in text
+
+
+def test_demo_says_what_it_did(demo_and_words):
+    out, words, complaints = demo_and_words
+    assert complaints == ""
+    assert "2,000 simulations of gnk" in words
+    assert nsm.load(out / "model").build_posterior(TASK.observe(100, seed=3).x, seed=3).summary() in words
+    assert "10 of 100\n" in words  # outliers planted
+    assert str(out / "report.html") in words
+
+
+def test_demo_again_replaces_the_first_and_shows_progress(demo, tmp_path, capsys, brief_training):
+    out = tmp_path / "copy"
+    shutil.copytree(demo, out)
+    assert main(["demo", "--simulations", "2000", "--seed", "4", "--out", str(out)]) == 0
+    assert "training" in capsys.readouterr().err
+    assert (out / "report.html").read_text() != (demo / "report.html").read_text()
+    assert (out / "model" / "model.json").read_bytes() != (demo / "model" / "model.json").read_bytes()
+    assert {path.name for path in out.iterdir()} == {path.name for path in demo.iterdir()}
+
+
+def test_infer_writes_what_the_library_computes(demo, data, tmp_path, capsys):
+    observed, file = data
+    file.write_text(_text(observed.x))
+    out = tmp_path / "a" / "b"
+    command = ["infer", str(demo / "model"), str(file), "--seed", "5", "--draws", "321", "--out", str(out)]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+
+    posterior = nsm.load(demo / "model").build_posterior(observed.x, seed=5)
+    assert said.out.startswith(posterior.summary())
+    written, names, draws = _read(out)
+    assert written["parameters"] == names == list(TASK.parameter_names)
+    assert written["n"] == 100
+    assert written["beta"] == posterior.beta
+    assert np.array_equal(written["mean"], posterior.mean)
+    assert np.array_equal(written["covariance"], posterior.covariance)
+    assert np.array_equal(written["weights"], posterior.weights)
+    assert draws.shape == (321, 4)
+    assert np.allclose(draws, posterior.sample((321,), seed=5), rtol=1e-6)
+    text = _visible_text(out / "report.html")
+    assert "Posterior given data.csv" in text
+    for number in (*posterior.mean, *posterior.stds):
+        assert f"{number:.3f}" in text
+
+
+def test_infer_distrusts_outliers_and_is_not_moved_by_them(demo, data, tmp_path):
+    observed, file = data
+    results = []
+    for distance in (50.0, 5e6):
+        x = observed.clean.copy()
+        x[observed.is_outlier] -= distance
+        file.write_text(_text(x))
+        out = tmp_path / f"{distance}"
+        assert main(["infer", str(demo / "model"), str(file), "--beta", "0.2", "--out", str(out)]) == 0
+        results.append(_read(out)[0])
+    for result in results:
+        weights = np.array(result["weights"])
+        assert weights[observed.is_outlier].max() < 0.1
+        assert np.median(weights[~observed.is_outlier]) > 0.4
+    assert np.allclose(results[0]["mean"], results[1]["mean"], atol=0.05)
+
+
+GOOD = {
+    "plain": lambda x: _text(x).encode(),
+    "header": lambda x: _text(x, header="x\n").encode(),
+    "quoted header": lambda x: _text(x, header='"weight, kg"\n').encode(),
+    "byte order mark": lambda x: b"\xef\xbb\xbf" + _text(x).encode(),
+    "byte order mark and header": lambda x: b"\xef\xbb\xbf" + _text(x, header="µ\n").encode(),
+    "Windows": lambda x: _text(x, header="x\n").replace("\n", "\r\n").encode(),
+    "no end of line at the end": lambda x: _text(x).rstrip("\n").encode(),
+    "blank lines": lambda x: ("\n" + _text(x).replace("\n", "\n\n") + "  \n").encode(),
+    "quotes and spaces": lambda x: "".join(f'" {value!r} "\n' for value in x[:, 0].tolist()).encode(),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_infer_reads_csv_as_people_write_it(name, demo, data, capsys):
+    observed, file = data
+    file.write_bytes(GOOD[name](observed.x))
+    assert np.array_equal(read_csv(file), observed.x)
+    assert main(["infer", str(demo / "model"), str(file), "--beta", "0.2"]) == 0
+    expected = nsm.load(demo / "model").build_posterior(observed.x, beta=0.2)
+    assert capsys.readouterr().out == expected.summary() + "\n"
+
+
+def test_infer_without_out_writes_nothing(demo, data, tmp_path, capsys):
+    observed, file = data
+    file.write_text(_text(observed.x))
+    assert main(["infer", str(demo / "model"), str(file), "--beta", "0.2"]) == 0
+    assert "100 observations" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_names_with_commas_stay_one_column(tmp_path, random_method):
+    names = ("a, b", 'c "d"', "<e>")
+    model = random_method(2, 3, parameter_names=names, scatter="mad").save(tmp_path / "model")
+    file = tmp_path / "data.csv"
+    file.write_text(_text(np.random.default_rng(0).standard_normal((30, 2)), header="one,two\n"))
+    assert main(["infer", str(model), str(file), "--beta", "1", "--draws", "7", "--out", str(tmp_path)]) == 0
+    written, header, draws = _read(tmp_path)
+    assert tuple(written["parameters"]) == tuple(header) == names
+    assert draws.shape == (7, 3)
+
+
+BAD = {
+    "empty": (b"", "holds no observations"),
+    "blank": (b"\n \n\n", "holds no observations"),
+    "byte order mark only": (b"\xef\xbb\xbf", "holds no observations"),
+    "header only": (b"x\n", "holds no observations"),
+    "text cell": (b"1.0\n2.0\noops\n4.0\n", "line 3: 'oops'"),
+    "text cell after header and blank line": (b"x\n\n1.0\noops\n4.0\n", "line 4: 'oops'"),
+    "two headers": (b"x\nkg\n1.0\n2.0\n", "line 2: 'kg'"),
+    "empty cell": (b"x,y\n1.0,\n2.0,3.0\n", "line 2: ''"),
+    "row of empty cells": (b"1.0,2.0\n,\n2.0,3.0\n", "line 2: ''"),
+    "ragged": (b"1.0\n2.0,3.0\n4.0\n", "line 2: 2 columns where the first row has 1"),
+    "header of another width": (b"x,y\n1.0\n2.0\n", "line 2: 1 columns where the first row has 2"),
+    "too many columns": (b"1.0,2.0\n2.0,3.0\n4.0,4.0\n", "`x` must have 1 columns"),
+    "semicolons": (b"x;y\n1.0;2.0\n", "line 2: '1.0;2.0'"),
+    "decimal comma": (b"1,5\n2,5\n", "`x` must have 1 columns"),
+    "digits in groups": (b"1_000\n2_000\n3_000\n", "line 2: '2_000'"),
+    "NaN": (b"1.0\nnan\n2.0\n", "line 2: 'nan'"),
+    "NaN in a file with header": (b"x\n1.0\n2.0\nNaN\n", "line 4: 'NaN'"),
+    "infinity": (b"1.0\n2.0\n-inf\n", "line 3: '-inf'"),
+    "too large": (b"1.0\n2.0\n1e999\n", "line 3: '1e999'"),
+    "not UTF-8": ("1.0\nÆ\n".encode("latin-1"), "UTF-8"),
+    "UTF-16": ("1.0\n2.0\n".encode("utf-16"), "UTF-8"),
+    "a ZIP archive, as .xlsx is": (b"PK\x03\x04\x14\x00\x06\x00\x08\x00\x00\x00!\x00\xb5\xe3", "UTF-8"),
+    "a cell without end": (b'1.0\n"' + b"2" * 200_000, "is not a CSV file"),
+    "ties": (b"1.0\n" * 30 + b"2.0\n" * 3, "`x` has too many ties"),
+    "constant": (b"1.0\n" * 30, "`x` has a constant column"),
+}
+
+
+def _expect_one_line(capsys, complaint):
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("nsmbayes: ")
+    assert said.err.count("\n") == 1
+    assert complaint in said.err
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_csv_is_one_line_on_stderr(name, demo, data, tmp_path, capsys):
+    content, complaint = BAD[name]
+    _, file = data
+    file.write_bytes(content)
+    assert main(["infer", str(demo / "model"), str(file), "--beta", "0.2", "--out", str(tmp_path / "out")]) == 2
+    _expect_one_line(capsys, complaint)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["infer", "MODEL", "no-such.csv"], "`data`"),
+        (["infer", "MODEL", "FOLDER"], "`data`"),
+        (["infer", "no-such-model", "DATA"], "`path` no-such-model is not a model folder"),
+        (["infer", "DATA", "DATA"], "is not a model folder"),
+        (["infer", "MODEL", "DATA", "--draws", "0"], "`draws`"),
+        (["infer", "MODEL", "DATA", "--draws", "-3"], "`draws`"),
+        (["infer", "MODEL", "DATA", "--beta", "0"], "`beta`"),
+        (["infer", "MODEL", "DATA", "--beta", "nan"], "`beta`"),
+        (["infer", "MODEL", "DATA", "--seed", "-1"], "`seed`"),
+        (["demo", "--task", "nope"], "no task 'nope'"),
+        (["demo", "--simulations", "0"], "`m`"),
+        (["demo", "--observations", "0"], "`n`"),
+        (["demo", "--seed", "-1"], "`seed`"),
+        (["demo", "--out", "DATA"], "File exists"),
+        (["reproduce", "nope"], "no task 'nope'"),
+        (["reproduce", "gnk", "--methods", "nope"], "`methods`"),
+        (["reproduce", "gnk", "--methods", ""], "`methods`"),
+        (["reproduce", "gnk", "--repeats", "0"], "`repeats`"),
+        (["reproduce", "gnk", "--seed", "-1"], "`seed`"),
+        (["reproduce", "gnk", "--simulations", "-5"], "`m`"),
+        (["reproduce", "gnk", "--observations", "0"], "`n`"),
+    ],
+)
+def test_bad_options_are_one_line_on_stderr(options, complaint, demo, data, tmp_path, monkeypatch, capsys):
+    observed, file = data
+    file.write_text(_text(observed.x))
+    monkeypatch.chdir(tmp_path)
+    places = {"MODEL": demo / "model", "DATA": file, "FOLDER": tmp_path}
+    command = [str(places.get(option, option)) for option in options]
+    if options[0] == "infer":
+        command += ["--out", "out"]
+    assert main(command) == 2
+    _expect_one_line(capsys, complaint)
+    assert [path for path in tmp_path.iterdir() if path.name != "demo"] == [file]
+    assert not list(tmp_path.glob("demo/*"))
+
+
+def _prior_draws(task, clean_x, *, draws, seed):
+    """Stands in for the exact posterior, which takes seconds to compile."""
+    assert clean_x.shape in {(100, 1), (90, 1)}
+    return task.prior.sample((draws,), seed)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_reproduce_follows_the_schema(preset, tmp_path, monkeypatch, capsys, brief_training):
+    monkeypatch.setattr(runner, "oracle_posterior", _prior_draws)
+    file = tmp_path / "new" / "out.json"
+    repeats = 2 if preset == "default" else 1
+    command = ["reproduce", "gnk", "--methods", " nsm-bayes-conj", "--preset", preset, "--repeats", str(repeats)]
+    sizes = ["--seed", "100", "--simulations", "2000", "--observations", "100"]
+    assert main([*command, *sizes, "--json", str(file), "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    document = json.loads(file.read_text())
+    assert (document["task"], document["preset"]) == ("gnk", preset)
+    assert [(r["method"], r["repeat"], r["seed"]) for r in document["rows"]] == [
+        ("nsm-bayes-conj", i, 100 + i) for i in range(repeats)
+    ]
+    for row in document["rows"]:
+        assert isinstance(row["covered"], bool)
+        for name in ("mse", "mmd2_ref", "train_s", "infer_s", "oracle_mse"):
+            assert isinstance(row[name], float)
+            assert np.isfinite(row[name])
+            assert row[name] > 0
+        assert f"repeat {row['repeat']} nsm-bayes-conj: MSE {row['mse']:.2f}" in said.out
+        # Draws of the prior: E|theta - theta_true|^2 = |mean - theta_true|^2 + tr(covariance) = 11.3
+        assert row["oracle_mse"] == pytest.approx(11.3, abs=2.5)
+    assert said.out.count("nsm-bayes-conj") == repeats + 1
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_reproduce_keeps_the_rows_before_a_failure(tmp_path, monkeypatch, capsys, brief_training):
+    def oracle(task, clean_x, *, draws, seed):
+        if seed == 8:
+            raise ConvergenceError("NUTS has not converged.")
+        return _prior_draws(task, clean_x, draws=draws, seed=seed)
+
+    monkeypatch.setattr(runner, "oracle_posterior", oracle)
+    file = tmp_path / "out.json"
+    sizes = ["--seed", "7", "--simulations", "2000", "--observations", "100", "--repeats", "3"]
+    command = ["reproduce", "gnk", "--methods", "nsm-bayes-conj", *sizes, "--json", str(file), "--quiet"]
+    assert main(command) == 2
+    assert capsys.readouterr().err == "nsmbayes: NUTS has not converged.\n"
+    assert [row["seed"] for row in json.loads(file.read_text())["rows"]] == [7]
+
+
+def test_interruption_is_one_line(monkeypatch, capsys, tmp_path):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nsm.NSMBayesConj, "train", interrupt)
+    assert main(["demo", "--simulations", "300", "--quiet", "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "nsmbayes: interrupted\n"
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"nsmbayes {nsm.__version__}\n"
+    assert nsm.__version__ == importlib.metadata.version("nsmbayes")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["nope"], ["infer"], ["infer", "model"], ["demo", "--seed", "x"], ["reproduce", "gnk", "--preset", "best"]],
+)
+def test_misuse_shows_the_usage(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("usage: nsmbayes")
+    assert "Traceback" not in said.err
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert all(f"\n    {name}" in text for name in ("demo", "infer", "reproduce"))
+
+
+def test_the_script_that_is_installed_is_this_one():
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="nsmbayes")
+    assert script.load() is main
