@@ -1,10 +1,11 @@
 """Draw the pictures of the documentation again: `python docs/make_images.py [model-folder]`.
 
-Without a trained g-and-k model (what `nsmbayes demo` leaves in `demo/model`) one is trained first, in about a minute.
+`model-folder` is what `nsmbayes demo` leaves behind; without it the models are trained first, in about a minute.
 """
 
 import io
 import sys
+import warnings
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -44,22 +45,26 @@ def main(folder: str | None = None) -> None:
     """Draw everything."""
     task = nsm.tasks.get("gnk")
     if folder is None:
-        method = nsm.NSMBayesConj(task.prior, parameter_names=task.parameter_names)
-        method.append_simulations(*task.simulate(100_000, seed=0)).train(seed=0)
+        names, simulations = {"parameter_names": task.parameter_names}, task.simulate(100_000, seed=0)
+        conjugate, robust = nsm.NSMBayesConj(task.prior, **names), nsm.NSMBayes(task.prior, **names)
+        for method in (conjugate, robust):
+            method.append_simulations(*simulations).train(seed=0)
     else:
-        method = nsm.load(folder)
+        conjugate, robust = (nsm.load(Path(folder) / name) for name in ("nsm-bayes-conj", "nsm-bayes"))
     obs = task.observe(100, seed=1)
-    posterior = method.build_posterior(obs.x, seed=0)
-    clean = method.build_posterior(obs.clean, seed=0)
-    assert posterior.calibration is not None
-
+    posterior = conjugate.build_posterior(obs.x, seed=0)
+    clean = conjugate.build_posterior(obs.clean, seed=0)
     weights = plot_weights(posterior, is_outlier=obs.is_outlier)
     save(raster(weights, 110), "gnk-weights")
     comparison = {"posterior (observed data)": posterior, "posterior had the data been clean": clean}
-    marginals = plot_marginals(comparison, truth=task.theta_true)
+    save(raster(plot_marginals(comparison, truth=task.theta_true), 110), "gnk-marginals")
     save(raster(plot_calibration(posterior.calibration), 110), "gnk-calibration")
-    save(raster(marginals, 110), "gnk-marginals")
 
+    nle = nsm.NLE(task.prior).adopt(robust)
+    with warnings.catch_warnings():  # misled by outliers, NLE may have several modes
+        warnings.simplefilter("ignore", UserWarning)
+        posteriors = [method.build_posterior(obs.x, seed=0) for method in (robust, nle)]
+    marginals = plot_marginals({p.label: p for p in (*posteriors, posterior)}, truth=task.theta_true)
     weights.set_size_inches(marginals.get_figwidth(), 3.0)
     save(stack(raster(weights, 140), raster(marginals, 140)), "demo")
 

@@ -163,3 +163,23 @@ def choice(value: Any, name: str, options: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in options:
         raise InputError(f"`{name}` must be one of {', '.join(map(repr, options))}; got {value!r}.")
     return value
+
+
+def shape(value: Any, name: str) -> tuple[int, ...]:
+    """`value` as the shape of an array: a whole number, or a tuple of them."""
+    sizes = value if isinstance(value, tuple | list) else (value,)
+    return tuple(integer(size, name) for size in sizes)
+
+
+def flag(value: Any, name: str) -> bool:
+    """`value` as True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"`{name}` must be True or False; got {value!r}.")
+    return bool(value)
+
+
+def instance(value: Any, name: str, kind: Any, example: str) -> Any:
+    """`value`, if it is of `kind`; `example` shows what to write."""
+    if not isinstance(value, kind):
+        raise InputError(f"`{name}` must be such as {example}; got {type(value).__name__}.")
+    return value

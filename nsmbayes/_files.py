@@ -12,8 +12,15 @@ def write_text(path: Path, text: str) -> Path:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
+        os.chmod(scratch, 0o666 & ~_umask())  # mkstemp makes files that nobody else may read
         os.replace(scratch, path)
     except BaseException:
         os.unlink(scratch)
         raise
     return path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

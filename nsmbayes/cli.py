@@ -2,7 +2,9 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import nsmbayes
 from nsmbayes._checks import InputError
@@ -15,13 +17,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, run the command, and turn what users can mend into one line on stderr."""
     options = _parser().parse_args(arguments)
     try:
-        return options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return options.run(options)
     except (InputError, TrainingError, NotTrainedError, ConvergenceError, OSError) as error:
         print(f"nsmbayes: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("nsmbayes: interrupted", file=sys.stderr)
         return 130
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A line for users, without the place in the code that Python would add."""
+    print(f"nsmbayes: warning: {message}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

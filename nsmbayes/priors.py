@@ -59,9 +59,9 @@ class GaussianPrior:
         """Density of parameter j on a grid."""
         return stats.norm.pdf(grid, self.mean[j], self.stds[j])
 
-    def sample(self, shape: tuple[int, ...], seed: int) -> Float[np.ndarray, "... d"]:
+    def sample(self, shape: tuple[int, ...] | int, seed: int) -> Float[np.ndarray, "... d"]:
         """Draws of shape `shape + (d,)`."""
-        rng = np.random.default_rng(_checks.integer(seed, "seed"))
+        shape, rng = _checks.shape(shape, "shape"), np.random.default_rng(_checks.integer(seed, "seed"))
         return self.mean + rng.standard_normal((*shape, self.dim)) @ np.linalg.cholesky(self.covariance).T
 
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:

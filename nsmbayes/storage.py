@@ -61,12 +61,8 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, np.n
     return path
 
 
-@double_precision
-def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read a model folder; raise `InputError` for anything that is not one, whole and of a known format.
-
-    The arrays come back as JAX arrays in the precision they were saved in, whatever JAX's setting is.
-    """
+def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read a model folder; raise `InputError` for anything that is not one, whole and of a known format."""
     path = _as_path(path)
     if not (path / _HEADER).is_file() or not (path / _ARRAYS).is_file():
         raise InputError(f"`path` {path} is not a model folder: it must hold {_HEADER} and {_ARRAYS}.")
@@ -91,7 +87,7 @@ def read_model(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"`path` {path}: {_ARRAYS} is truncated or was changed since it was saved. Save the model again."
         )
     try:
-        return header, {name: jnp.asarray(a) for name, a in load_arrays(data).items()}
+        return header, load_arrays(data)
     except SafetensorError as error:
         raise InputError(f"`path` {path}: {_ARRAYS} is not a safetensors file. Save the model again.") from error
 

@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import jaxtyping
 import pytest
 
 import nsmbayes as nsm
@@ -30,6 +31,15 @@ def anchors(path):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.fixture
+def as_users_run_it():
+    """Without the checks of shapes and types at run time that the tests switch on."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize("page", RUN)
 def test_code_runs_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

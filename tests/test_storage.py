@@ -48,6 +48,8 @@ def _identical(a, b):
         assert np.array_equal(getattr(a, name), getattr(b, name)), name
     assert a.beta == b.beta
     assert a.parameter_names == b.parameter_names
+    if a.calibration is None:
+        return
     assert np.array_equal(a.calibration.betas, b.calibration.betas)
     assert np.array_equal(a.calibration.coverages, b.calibration.coverages)
     assert a.calibration.describe() == b.calibration.describe()
@@ -84,8 +86,8 @@ def test_round_trip_to_the_bit(name, tmp_path, random_method):
     assert _settings(loaded) == _settings(method)
     assert np.array_equal(loaded.prior.mean, method.prior.mean)
     assert np.array_equal(loaded.prior.covariance, method.prior.covariance)
-    x = _observations(d_x)
-    _identical(loaded.build_posterior(x, seed=3), method.build_posterior(x, seed=3))
+    x, beta = _observations(d_x), None if "calibration" in OPTIONS[name] else 0.3
+    _identical(loaded.build_posterior(x, beta=beta, seed=3), method.build_posterior(x, beta=beta, seed=3))
 
 
 def test_round_trip_of_the_paper_preset(tmp_path):
@@ -128,8 +130,8 @@ def test_nothing_is_pickled(saved, monkeypatch):
     index.pop("__metadata__", None)
     assert {entry["dtype"] for entry in index.values()} == {"F64"}
     assert sum(np.subtract(*entry["data_offsets"][::-1]) for entry in index.values()) == len(raw) - start
-    low, high = index["T.W"]["data_offsets"]
-    W = np.frombuffer(raw[start + low : start + high]).reshape(index["T.W"]["shape"])
+    low, high = index["model.T.W"]["data_offsets"]
+    W = np.frombuffer(raw[start + low : start + high]).reshape(index["model.T.W"]["shape"])
     assert np.array_equal(W, method.family.T.W)
 
     def refuse(*_, **__):
@@ -156,7 +158,7 @@ def _write_arrays(path: Path, data: bytes) -> None:
 
 def _lose_an_array(path: Path) -> None:
     header, arrays = read_model(path)
-    del arrays["b.V"]
+    del arrays["model.b.V"]
     header.pop("format"), header.pop("arrays_sha256")
     write_model(path, header, arrays, overwrite=True)
 
@@ -165,9 +167,9 @@ DAMAGE = {
     "arrays cut short": (lambda p: os.truncate(p / "arrays.safetensors", 300), "truncated"),
     "arrays empty": (lambda p: (p / "arrays.safetensors").write_bytes(b""), "truncated"),
     "arrays too long": (lambda p: os.truncate(p / "arrays.safetensors", 10_000), "truncated"),
-    "arrays are not safetensors": (lambda p: _write_arrays(p, pickle.dumps({"T.W": 1})), "safetensors"),
+    "arrays are not safetensors": (lambda p: _write_arrays(p, pickle.dumps({"model.T.W": 1})), "safetensors"),
     "arrays missing": (lambda p: (p / "arrays.safetensors").unlink(), "must hold"),
-    "one array missing": (_lose_an_array, "b.V"),
+    "one array missing": (_lose_an_array, "model.b.V"),
     "header missing": (lambda p: (p / "model.json").unlink(), "must hold"),
     "header empty": (lambda p: (p / "model.json").write_text(""), "damaged"),
     "header cut short": (lambda p: os.truncate(p / "model.json", 100), "damaged"),
@@ -239,7 +241,7 @@ def test_no_flipped_bit_goes_unseen(saved):
 
     for file, step in (("model.json", 1), ("arrays.safetensors", 37)):
         good = (path / file).read_bytes()
-        results = [is_refused(file, good, i, bit) for i in range(0, len(good), step) for bit in (0, 5)]
+        results = [is_refused(file, good, i, i % 7) for i in range(0, len(good), step)]
         assert None not in results
         assert sum(results) == len(results) if file == "arrays.safetensors" else sum(results) > 0.7 * len(results)
         (path / file).write_bytes(good)

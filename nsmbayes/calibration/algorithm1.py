@@ -39,25 +39,27 @@ class StochasticCalibration:
         _checks.positive(self.initial_beta, "initial_beta")
         _checks.integer(self.steps, "steps", at_least=1)
         _checks.integer(self.bootstraps, "bootstraps", at_least=2)
-        _checks.fraction(self.target, "target")
+        _checks.positive(_checks.fraction(self.target, "target"), "target")
+        _checks.choice(self.ridge, "ridge", ("trace", "condition"))
 
     def __call__(self, posterior: ConjugatePosterior, *, seed: int) -> Calibration:
         """The calibrated learning rate for the data behind `posterior`."""
         minimiser = loss_minimiser(posterior.average_loss, ridge=self.ridge)
         drawn = bootstrap_losses(posterior, self.steps * self.bootstraps, seed)
+        floor = self.initial_beta / 100
         betas, coverages = [self.initial_beta], []
         for t in range(self.steps):
             batch = slice(t * self.bootstraps, (t + 1) * self.bootstraps)
             losses = Quadratic(*(a[batch] for a in drawn.losses))
             coverages.append(float(coverage_curve(posterior.prior, losses, self.target)(betas[t], minimiser)))
-            betas.append(next_beta(betas[t], t, coverages[t] - self.target, floor=self.initial_beta / 100))
+            betas.append(next_beta(betas[t], t, coverages[t] - self.target, floor=floor))
         return Calibration(
             beta=betas[-1],
             betas=np.asarray(betas[:-1]),
             coverages=np.asarray(coverages),
             target=self.target,
             minimiser=minimiser,
-            verdict=Verdict.STEPS,
+            verdict=Verdict.FLOOR if betas[-1] <= floor else Verdict.STEPS,
             method="stochastic approximation (Algorithm 1)",
             bootstraps=self.steps * self.bootstraps,
             degenerate=drawn.degenerate,

@@ -42,7 +42,7 @@ class ReweightingCalibration:
         _checks.positive(self.initial_beta, "initial_beta")
         _checks.integer(self.steps, "steps", at_least=1)
         _checks.integer(self.bootstraps, "bootstraps", at_least=2)
-        _checks.fraction(self.target, "target")
+        _checks.positive(_checks.fraction(self.target, "target"), "target")
         _checks.fraction(self.refresh, "refresh")
         _checks.fraction(self.refuse, "refuse")
 

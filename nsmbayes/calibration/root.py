@@ -50,7 +50,8 @@ class RootCalibration:
 
     def __post_init__(self):
         _checks.integer(self.bootstraps, "bootstraps", at_least=2)
-        _checks.fraction(self.target, "target")
+        _checks.positive(_checks.fraction(self.target, "target"), "target")
+        _checks.choice(self.ridge, "ridge", ("trace", "condition"))
         _checks.choice(self.reference, "reference", ("posterior-mean", "minimiser"))
         if _checks.positive(self.largest, "largest") <= _checks.positive(self.smallest, "smallest"):
             raise _checks.InputError(f"`largest` ({self.largest}) must exceed `smallest` ({self.smallest}).")

@@ -25,7 +25,7 @@ def load(path: str | Path) -> NLE | NSMBayes | NSMBayesConj:
         raise InputError(f"`path` {path} holds a method {header.get('method')!r} that this version does not know.")
     try:
         return METHODS[header["method"]].from_saved(header, arrays)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise InputError(
             f"`path` {path} lacks a part of the model ({error}); it was not written by nsmbayes."
         ) from error

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
-from nsmbayes.training import TrainingHistory
+from nsmbayes.training import TrainingHistory, TrainingSettings
 from nsmbayes.weights import Weight
 
 
@@ -28,9 +28,13 @@ class Method(ABC):
 
     def __init__(self, dim: int, parameter_names: tuple[str, ...] | None):
         self._dim = dim
-        self.parameter_names = tuple(parameter_names or (f"theta_{i + 1}" for i in range(dim)))
-        if len(self.parameter_names) != dim:
-            raise InputError(f"`parameter_names` must have {dim} entries; got {len(self.parameter_names)}.")
+        if parameter_names is None:
+            parameter_names = tuple(f"theta_{i + 1}" for i in range(dim))
+        _checks.instance(parameter_names, "parameter_names", tuple | list, "('alpha', 'beta')")
+        self.parameter_names = tuple(parameter_names)
+        strings = all(isinstance(name, str) for name in self.parameter_names)
+        if len(self.parameter_names) != dim or not strings or len(set(self.parameter_names)) != dim:
+            raise InputError(f"`parameter_names` must be {dim} different strings; got {self.parameter_names!r}.")
         self._simulations: list[tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]] = []
 
     def append_simulations(self, theta: Any, x: Any) -> Self:
@@ -63,6 +67,11 @@ class Method(ABC):
 
 def as_weight(weight: Any) -> Weight:
     """`weight`, if it is one."""
-    if not isinstance(weight, Weight):
-        raise InputError(f"`weight` must be a weight such as nsmbayes.IMQ(zeta=2.0); got {type(weight).__name__}.")
-    return weight
+    return _checks.instance(weight, "weight", Weight, "nsmbayes.IMQ(zeta=2.0)")
+
+
+def as_settings(settings: Any, default: TrainingSettings) -> TrainingSettings:
+    """`settings`, or the default for None."""
+    if settings is None:
+        return default
+    return _checks.instance(settings, "settings", TrainingSettings, "nsmbayes.TrainingSettings(max_epochs=100)")

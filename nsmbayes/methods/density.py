@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
-from nsmbayes.methods.base import Method, NotTrainedError
+from nsmbayes.methods.base import Method, NotTrainedError, as_settings
 from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.generalised import GeneralisedPosterior, Target, log_density, starting_points
 from nsmbayes.posteriors.learning_rate import Calibration
@@ -100,7 +100,7 @@ class DensityMethod(Method):
             _training_loss,
             scale_theta.standardise(theta),
             scale_x.standardise(x),
-            settings=settings or self.training,
+            settings=as_settings(settings, self.training),
             key=key_fit,
             progress=progress,
         )
@@ -118,7 +118,12 @@ class DensityMethod(Method):
             from nsmbayes.surrogates.maf import init_masked_autoregressive_flow
 
             return init_masked_autoregressive_flow(
-                key, scale_x, scale_theta, hidden=self.hidden[0], allow_one_dimension=self.gaussian_flow
+                key,
+                scale_x,
+                scale_theta,
+                hidden=self.hidden[0],
+                squash=not self.gaussian_flow,
+                allow_one_dimension=self.gaussian_flow,
             )
         return init_mixture_density_network(
             key,

@@ -65,7 +65,10 @@ class NSMBayes(DensityMethod):
                 "`levels` other than (0,) need a surrogate that can be smoothed exactly: choose surrogate='mdn', or "
                 "levels=(0,) with a calibration."
             )
-        self.whiten, self.calibration = bool(whiten), calibration
+        self.whiten = _checks.flag(whiten, "whiten")
+        if calibration is not None:
+            _checks.instance(calibration, "calibration", ReweightingCalibration, "nsmbayes.ReweightingCalibration()")
+        self.calibration = calibration
 
     @classmethod
     def paper(cls, prior: Any, *, initial_beta: float = 1.0, **options: Any) -> Self:

@@ -14,16 +14,15 @@ from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
 from nsmbayes.calibration import RootCalibration, StochasticCalibration
 from nsmbayes.losses import score_matching
-from nsmbayes.methods.base import Method, NotTrainedError, as_weight
+from nsmbayes.methods.base import Method, NotTrainedError, as_settings, as_weight
 from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
 from nsmbayes.priors import GaussianPrior, as_gaussian
-from nsmbayes.storage import write_model
+from nsmbayes.storage import fill_model, model_arrays, write_model
 from nsmbayes.surrogates import (
     ExponentialFamily,
     Standardiser,
-    TanhNetwork,
     fit_standardiser,
     init_exponential_family,
 )
@@ -87,8 +86,14 @@ class NSMBayesConj(Method):
         self.weight = as_weight(weight if weight is not None else IMQ(zeta=2.0))
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
-        self.scale_theta, self.whiten = bool(scale_theta), bool(whiten)
-        self.calibration = _as_calibrator(calibration if calibration is not None else RootCalibration())
+        self.scale_theta = _checks.flag(scale_theta, "scale_theta")
+        self.whiten = _checks.flag(whiten, "whiten")
+        self.calibration: Calibrator = _checks.instance(
+            RootCalibration() if calibration is None else calibration,
+            "calibration",
+            Calibrator,
+            "nsmbayes.RootCalibration() or nsmbayes.StochasticCalibration()",
+        )
         self.hidden = _checks.integer(hidden, "hidden", at_least=1)
         self.family: ExponentialFamily | None = None
 
@@ -115,7 +120,7 @@ class NSMBayesConj(Method):
             _training_loss,
             scale_theta.standardise(theta),
             scale_x.standardise(x),
-            settings=settings or TrainingSettings(),
+            settings=as_settings(settings, TrainingSettings()),
             key=key_fit,
             progress=progress,
         )
@@ -196,12 +201,7 @@ class NSMBayesConj(Method):
             "parameter_names": list(self.parameter_names),
             "calibration": {"kind": type(self.calibration).__name__, **asdict(self.calibration)},
         }
-        arrays = {
-            f"{name}.{part}": np.asarray(getattr(getattr(family, name), part))
-            for name in _PARTS
-            for part in _PARTS[name]
-        }
-        arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
+        arrays = {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance} | model_arrays(family)
         return write_model(path, header, arrays, overwrite=overwrite)
 
     @classmethod
@@ -216,31 +216,17 @@ class NSMBayesConj(Method):
             parameter_names=tuple(header["parameter_names"]),
             **{key: header[key] for key in ("scatter", "scaling", "scale_theta", "whiten", "hidden")},
         )
-        parts: dict[str, Any] = {name: {part: arrays[f"{name}.{part}"] for part in _PARTS[name]} for name in _PARTS}
-        method.family = _in_double(
-            ExponentialFamily(
-                T=TanhNetwork(**parts["T"]),
-                b=TanhNetwork(**parts["b"]),
-                scale_x=Standardiser(**parts["scale_x"], asinh=method.scaling == "robust-asinh"),
-                scale_theta=Standardiser(**parts["scale_theta"], asinh=False),
-            )
-        )
+        d_x = arrays["model.scale_x.centre"].shape[0]
+        blank_x = Standardiser(jnp.zeros(d_x), jnp.ones(d_x), asinh=method.scaling == "robust-asinh")
+        blank_theta = Standardiser(jnp.zeros(method.prior.dim), jnp.ones(method.prior.dim), asinh=False)
+        template = init_exponential_family(jax.random.key(0), blank_x, blank_theta, hidden=method.hidden)
+        method.family = fill_model(_in_double(template), arrays)
         return method
 
 
-_PARTS = {"T": "WcV", "b": "WcV", "scale_x": ("centre", "scale"), "scale_theta": ("centre", "scale")}
 _CALIBRATORS = {kind.__name__: kind for kind in (RootCalibration, StochasticCalibration)}
 
 
 @double_precision
 def _in_double(family: ExponentialFamily) -> ExponentialFamily:
     return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), family)
-
-
-def _as_calibrator(calibration: Any) -> Calibrator:
-    if not isinstance(calibration, Calibrator):
-        raise InputError(
-            "`calibration` must be an nsmbayes.RootCalibration or nsmbayes.StochasticCalibration; got "
-            f"{type(calibration).__name__}."
-        )
-    return calibration

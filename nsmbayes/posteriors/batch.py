@@ -17,7 +17,7 @@ from nsmbayes.posteriors.family_loss import LossRecipe
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.weights import LocationScatter, fit_batch
 
-_ROWS = 8192  # observations whose hidden layers are in memory at once
+_ROWS = 1600  # observations whose hidden layers are in memory at once
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ConjugateBatch:
     def sample(self, draws: int, seed: int = 0) -> Float[np.ndarray, "k draws d"]:
         """`draws` independent draws from each posterior."""
         rng = np.random.default_rng(_checks.integer(seed, "seed"))
-        noise = rng.standard_normal((len(self), draws, self.mean.shape[1]))
+        noise = rng.standard_normal((len(self), _checks.integer(draws, "draws"), self.mean.shape[1]))
         return self.mean[:, None] + noise @ np.linalg.cholesky(self.covariance).transpose(0, 2, 1)
 
 

@@ -101,7 +101,7 @@ class ConjugatePosterior:
 
     def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
         """Independent draws of shape `shape + (d,)`."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        shape = _checks.shape(shape, "shape")
         rng = np.random.default_rng(_checks.integer(seed, "seed"))
         return self.mean + rng.standard_normal((*shape, self.dim)) @ np.linalg.cholesky(self.covariance).T
 
@@ -190,7 +190,7 @@ class ConjugatePosterior:
             lines.append(f"{name:<12}{mean:>10.3f}{std:>10.3f}{low:>10.3f}{high:>10.3f}{prior_std:>10.3f}")
         lines.append(describe_doubts(self.weights))
         if self.calibration is not None:
-            lines.append(f"Calibration: {self.calibration.describe()}")
+            lines.append(self.calibration.wrapped())
         return "\n".join(lines)
 
     def to_arviz(self, draws: int = 1000, *, chains: int = 4, seed: int = 0) -> Any:

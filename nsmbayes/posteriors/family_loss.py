@@ -14,7 +14,7 @@ from nsmbayes.surrogates import ExponentialFamily
 from nsmbayes.weights import LocationScatter, Weight, evaluate, fit_location_scatter
 
 _BLOCK = 65536  # observations handed to one compiled call
-_CHUNK = 2048  # observations whose hidden layers are in memory at once
+_CHUNK = 512  # observations whose hidden layers are in memory at once
 
 
 class FamilyLoss(eqx.Module):
@@ -32,7 +32,9 @@ class FamilyLoss(eqx.Module):
 
     def __call__(self, x: Float[Array, " d_x"]) -> Quadratic:
         """The loss of x as a quadratic in theta."""
-        return nsm_quadratic(self.family.family_derivatives(x, jnp.asarray(self.basis)), *self.weigh(x))
+        family = self.family.family_derivatives(x, jnp.asarray(self.basis))
+        # Without the barrier XLA evaluates the networks once more for every sum that uses their derivatives.
+        return nsm_quadratic(*jax.lax.optimization_barrier((family, *self.weigh(x))))
 
 
 class LossRecipe(eqx.Module):

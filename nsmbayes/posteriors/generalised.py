@@ -17,7 +17,7 @@ from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.doubts import describe_doubts
 from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.learning_rate import Calibration
-from nsmbayes.priors import UnconstrainedPrior
+from nsmbayes.priors import GaussianPrior, UnconstrainedPrior, as_gaussian
 from nsmbayes.samplers import Draws
 from nsmbayes.weights import LocationScatter, Weight, evaluate_many
 
@@ -88,9 +88,12 @@ class GeneralisedPosterior:
         return self._empirical.draws
 
     @functools.cached_property
-    def prior(self) -> Empirical:
-        """The prior, by its draws."""
-        return Empirical(_prior_draws(self.target.prior))
+    def prior(self) -> GaussianPrior | Empirical:
+        """The prior, for tables and plots: itself if it is Gaussian, else by its draws."""
+        try:
+            return as_gaussian(self.target.prior.distribution)
+        except InputError:
+            return Empirical(_prior_draws(self.target.prior))
 
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Density of parameter j on a grid, by a kernel density estimate of the draws."""
@@ -140,7 +143,7 @@ class GeneralisedPosterior:
 
     def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
         """Draws of shape `shape + (d,)`: chosen among the stored ones, without repetition while there are enough."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        shape = _checks.shape(shape, "shape")
         total, wanted = len(self._flat), int(np.prod(shape))
         rng = np.random.default_rng(_checks.integer(seed, "seed"))
         rows = rng.permutation(total)[:wanted] if wanted <= total else rng.integers(total, size=wanted)
@@ -181,7 +184,7 @@ class GeneralisedPosterior:
         if self.result.divergences.sum():
             lines.append(f"{self.result.divergences.sum()} divergent transitions.")
         if self.calibration is not None:
-            lines.append(f"Calibration: {self.calibration.describe()}")
+            lines.append(self.calibration.wrapped())
         return "\n".join(lines)
 
     def to_arviz(self) -> Any:

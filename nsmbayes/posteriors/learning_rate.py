@@ -1,5 +1,6 @@
 """What a posterior knows of how its learning rate was chosen."""
 
+import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,9 +13,13 @@ class Verdict(StrEnum):
 
     REACHED = "bootstrap coverage meets its target"
     STEPS = "all stochastic steps were taken"
+    FLOOR = (
+        "all stochastic steps were taken and ended at the smallest learning rate allowed: coverage never came near its "
+        "target. Raise the initial learning rate, or use the root search"
+    )
     UNREACHED = (
-        "no learning rate gives the target coverage: the loss minimiser lies outside the prior's own region. The "
-        "value with the best coverage was taken; check the prior and the surrogate"
+        "no learning rate gives the target coverage, so the one with the best coverage was taken. Where the reference "
+        "is the minimiser of the loss, it lies outside the prior's own region; check the prior and the surrogate"
     )
     DEGENERATE = (
         "the reweighted draws degenerated, so that coverage could no longer be read off them; the last value was kept"
@@ -45,3 +50,7 @@ class Calibration:
             else ""
         )
         return f"{self.method}, target {self.target:.0%}: {self.verdict}.{note}"
+
+    def wrapped(self) -> str:
+        """The same in lines of at most 100 characters, for the terminal."""
+        return textwrap.fill(f"Calibration: {self.describe()}", 100)

@@ -3,6 +3,7 @@
 import html
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,9 @@ p.lead { color: #555; margin-top: 0; } figure { margin: 1rem 0; } figure svg { m
 figcaption { color: #555; font-size: .9rem; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #e3e3e8; } th { font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
+table.facts td { text-align: left; }
 .box { background: #f6f4f8; border-left: 4px solid #942192; padding: .6rem 1rem; }
+.warning { background: #fdf1e7; border-color: #D55E00; }
 @media print { body { margin: 0; } }
 """
 
@@ -65,6 +68,12 @@ def write_report(
         f'<p class="lead">{posterior.n:,} observations, {posterior.dim} parameter{"s" * (posterior.dim > 1)}, '
         f"β = {posterior.beta:.4g}</p>",
         f'<p class="box">{html.escape(_verdict(posterior))}</p>',
+        *(
+            f'<p class="box warning">The chains of the {html.escape(label)} posterior have not converged: do not rely '
+            "on its numbers. Sample longer or from more chains.</p>"
+            for label, shown in {posterior.label: posterior, **(comparisons or {})}.items()
+            if not shown.converged
+        ),
         "<h2>Parameters</h2>",
         _parameters(posterior, truth),
         *(
@@ -75,7 +84,7 @@ def write_report(
         _distrusted(posterior),
     ]
     if facts:
-        body += ["<h2>Numbers</h2>", _table(("", ""), [(key, value) for key, value in facts.items()])]
+        body += ["<h2>Numbers</h2>", _table((), list(facts.items()), kind="facts")]
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head>'
@@ -118,10 +127,10 @@ def _distrusted(posterior: Posterior) -> str:
     return note + _table(("row", "value", "weight", "influence"), rows)
 
 
-def _table(head, rows) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers") -> str:
     cells = "".join(f"<th>{html.escape(h)}</th>" for h in head)
     lines = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
+    return f'<table class="{kind}">{f"<thead><tr>{cells}</tr></thead>" if head else ""}<tbody>{lines}</tbody></table>'
 
 
 def _svg(fig: Figure, name: str) -> str:

@@ -11,12 +11,11 @@ from jaxtyping import Array, Float, Int8, PRNGKeyArray
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes.surrogates.base import Density, Derivatives
-from nsmbayes.surrogates.scaling import Standardiser
+from nsmbayes.surrogates.scaling import Standardiser, squash
 
 ACTIVATIONS = {"tanh": jnp.tanh, "softplus": jax.nn.softplus, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
 ALWAYS_EXACT = 10  # up to this d_x the Laplacian is exact: d_x products with the Hessian are few
 
-_SQUASH = 3.0
 _KINKED = ("relu", "leaky_relu", "relu6", "elu", "celu", "selu", "hard_tanh", "hard_sigmoid", "hard_silu")
 
 
@@ -45,7 +44,7 @@ class MaskedAutoregressiveFlow(Density):
 
     def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """log q(z | t) in the network's coordinates."""
-        condition = _SQUASH * jnp.tanh(t / _SQUASH) if self.squash else t
+        condition = squash(t) if self.squash else t
         u, log_det = self.transform.transform_and_log_det(z, condition)
         return log_det - 0.5 * (u @ u) - 0.5 * len(z) * math.log(2 * math.pi)
 
@@ -97,7 +96,8 @@ def init_masked_autoregressive_flow(
         transforms: number of autoregressive transforms.
         hidden: width of the hidden layers of each.
         depth: number of hidden layers of each.
-        floor: smallest scale sigma of each transform; in standardised x no density is sharper than floor^transforms.
+        floor: smallest scale sigma of each transform: no peak is higher than that of a Gaussian with standard deviation
+            floor^transforms in standardised x.
         activation: "tanh", the only one that Proposition 3 covers, or another smooth one of `ACTIVATIONS`.
         transformer: "affine"; splines are refused.
         squash: bound theta before the network sees it; the paper does not.
@@ -115,19 +115,20 @@ def init_masked_autoregressive_flow(
     _checks.integer(depth, "depth", at_least=1)
     if _checks.integer(hidden, "hidden", at_least=1) < d_x:
         raise InputError(
-            f"`hidden` must be at least {d_x}, the dimension of x, or some coordinates of x reach no unit; got {hidden}."
+            f"`hidden` must be at least {d_x}, the dimension of x, or some coordinates reach no unit; got {hidden}."
         )
     if not 0 < _checks.real(floor, "floor") < 1:
         raise InputError(f"`floor` must lie between 0 and 1, in units of the standardised x; got {floor}.")
     _check_smooth(activation, transformer)
     key_net, key_probes = jax.random.split(key)
+    signs = _draw_probes(key_probes, d_x, laplacian, probes)
     return MaskedAutoregressiveFlow(
         transform=_transform(
             key_net, d_x, d_theta, transforms=transforms, hidden=hidden, depth=depth, floor=floor, activation=activation
         ),
         scale_x=scale_x,
         scale_theta=scale_theta,
-        probes=_draw_probes(key_probes, d_x, laplacian, probes),
+        probes=signs,
         squash=squash,
         activation=activation,
         floor=float(floor),
@@ -143,9 +144,9 @@ def _check_smooth(activation: str, transformer: str) -> None:
     _checks.choice(activation, "activation", tuple(ACTIVATIONS))
     if "spline" in str(transformer):
         raise InputError(
-            f"`transformer` {transformer!r} is not twice differentiable (a rational quadratic spline has one continuous "
-            "derivative), and score matching needs two derivatives of log q. Choose 'affine', or surrogate='mdn' for "
-            "marginals that an affine flow cannot bend."
+            f"`transformer` {transformer!r} is not twice differentiable (a rational quadratic spline has one "
+            "continuous derivative), and score matching needs two derivatives of log q. Choose 'affine', or "
+            "surrogate='mdn' for marginals that an affine flow cannot bend."
         )
     _checks.choice(transformer, "transformer", ("affine",))
 
@@ -177,8 +178,8 @@ def _transform(
     except ModuleNotFoundError as error:
         raise ImportError("Masked autoregressive flows need FlowJAX: pip install 'nsmbayes[flows]'.") from error
 
-    # FlowJAX keeps what zero outputs of the network stand for in a closure, out of reach of a change of precision. Zeros
-    # are the same in any: a network that says nothing then means mu = 0 and sigma = softplus(shift) + floor = 1.
+    # FlowJAX keeps what a zero output of the network stands for in a closure, out of reach of a change of precision.
+    # Zeros are the same in any: such an output means mu = 0 and sigma = softplus(shift) + floor = 1.
     zero, shift = jnp.zeros((), jnp.float32), math.log(math.expm1(1 - floor))
     sigma = Parameterize(lambda s: jax.nn.softplus(s + shift) + floor, zero)
     affine = eqx.tree_at(lambda a: (a.loc, a.scale), Affine(), (zero, sigma))

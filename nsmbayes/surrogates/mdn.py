@@ -12,10 +12,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes.surrogates.base import Density, Derivatives, Frame
 from nsmbayes.surrogates.mixture import GaussianMixture
-from nsmbayes.surrogates.scaling import Standardiser
+from nsmbayes.surrogates.scaling import Standardiser, squash
 
-_SQUASH = 3.0
-_OFF_DIAGONAL = 10.0
+_OFF_DIAGONAL = 3.0  # larger ratios only cost digits: covariances then have condition numbers beyond 1e10
 
 
 class MixtureDensityNetwork(Density):
@@ -42,7 +41,7 @@ class MixtureDensityNetwork(Density):
     def mixture(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
         """The mixture in the network's coordinates, for standardised theta."""
         K, d = self.components, len(self.scale_x.scale)
-        h = _SQUASH * jnp.tanh(t / _SQUASH)
+        h = squash(t)
         for layer in self.layers[:-1]:
             h = jnp.tanh(layer(h))
         logits, means, diagonal, lower = jnp.split(self.layers[-1](h), [K, K + K * d, K + 2 * K * d])

@@ -66,5 +66,6 @@ class FactoredMixture(NamedTuple):
         logs, scores = self._components(y)
         r = jax.nn.softmax(logs, axis=0)
         s = (r[:, None] * scores).sum(axis=0)
-        spread = ((scores - s) ** 2).sum(axis=1)
+        # far out the spread of a component that is not responsible for the point overflows: it does not count
+        spread = jnp.where(r > 0, ((scores - s) ** 2).sum(axis=1), 0.0)
         return Derivatives(s.T, (r * (spread - self.traces[:, None])).sum(axis=0))

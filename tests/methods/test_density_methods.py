@@ -13,6 +13,9 @@ from nsmbayes.posteriors.generalised import Target, log_density
 from nsmbayes.priors import unconstrained
 from nsmbayes.surrogates import MixtureDensityNetwork
 
+# the outliers lie where no simulation does, which is worth a warning of its own
+pytestmark = pytest.mark.filterwarnings("ignore:.* lie outside the range of the simulations")
+
 PRIOR = nsm.GaussianPrior([0.0, 0.0], [4.0, 0.25])
 TRUTH = np.array([1.0, 0.3])
 SETTINGS = nsm.TrainingSettings(
@@ -45,7 +48,7 @@ def clean(n=60, seed=2):
 
 def contaminated(n=60, seed=2):
     x = clean(n, seed)
-    x[: n // 10] = -8.0
+    x[: n // 10] = -25.0
     return x
 
 
@@ -70,7 +73,9 @@ def test_nle_is_the_exact_posterior_up_to_its_surrogate(nle):
 
 def test_outliers_move_nle_and_not_nsm_bayes(nle, robust):
     mean, sd = exact_posterior(clean()[6:])
-    moved = np.abs(nle.build_posterior(contaminated(), seed=0).mean - mean) / sd
+    with warnings.catch_warnings():  # misled by outliers, NLE has several modes, which is worth a warning too
+        warnings.simplefilter("ignore", UserWarning)
+        moved = np.abs(nle.build_posterior(contaminated(), seed=0).mean - mean) / sd
     stayed = np.abs(robust.build_posterior(contaminated(), seed=0).mean - mean) / sd
     assert moved.max() > 3
     assert stayed.max() < 1.5
@@ -79,9 +84,10 @@ def test_outliers_move_nle_and_not_nsm_bayes(nle, robust):
 def test_posterior_object(robust):
     posterior = robust.build_posterior(contaminated(), seed=0)
     assert posterior.sample((7, 3), seed=0).shape == (7, 3, 2)
-    assert len(np.unique(posterior.sample((1200,), seed=0), axis=0)) == 1200
+    everything = posterior.draws.reshape(-1, 2)
+    np.testing.assert_array_equal(np.sort(posterior.sample((1200,), seed=0), axis=0), np.sort(everything, axis=0))
     assert posterior.sample((5000,), seed=0).shape == (5000, 2)
-    assert posterior.weights[:6].max() < 0.3
+    assert posterior.weights[:6].max() < 0.1
     assert posterior.weights.max() <= 1
     assert posterior.beta == 1.0
     assert posterior.contains(posterior.mean)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from scipy import stats
 
 import nsmbayes as nsm
 from nsmbayes.report import plot_calibration, plot_marginals, plot_weights, write_report
@@ -97,7 +98,8 @@ def test_the_page_holds_the_numbers(posterior, tmp_path):
     page = Page(write_report(subject, tmp_path, truth=truth, comparisons={"clean": clean}, facts=facts))
     for j, name in enumerate("ab"):
         mean, std, prior = subject.mean[j], subject.stds[j], subject.prior
-        numbers = [mean, std, mean - 1.96 * std, mean + 1.96 * std, prior.mean[j], prior.stds[j], truth[j]]
+        reach = stats.norm.ppf(0.975) * std
+        numbers = [mean, std, mean - reach, mean + reach, prior.mean[j], prior.stds[j], truth[j]]
         assert page.row(name) == [name, *(f"{number:.3f}" for number in numbers)]
     order = np.argsort(subject.weights)
     influence = subject.influence()
@@ -112,6 +114,16 @@ def test_nothing_is_distrusted_where_there_is_no_outlier(random_method, tmp_path
     x = np.linspace(-1.0, 1.0, 50)[:, None]
     page = Page(write_report(random_method(1, 2).build_posterior(x, beta=1.0), tmp_path))
     assert "No observation stands far from the bulk" in "".join(page.text)
+
+
+def test_the_page_warns_of_chains_that_have_not_converged(posterior, tmp_path, monkeypatch):
+    first, second = posterior(1, 2), posterior(1, 2)
+    page = Page(write_report(first, tmp_path, comparisons={"a <b> c": second}))
+    assert "converged" not in "".join(page.text)
+    monkeypatch.setattr(type(second), "converged", property(lambda self: self is first))
+    page = Page(write_report(first, tmp_path, comparisons={"a <b> c": second}))
+    assert "".join(page.text).count("have not converged") == 1
+    assert "The chains of the a <b> c posterior have not converged" in "".join(page.text)
 
 
 def test_the_page_is_self_contained(posterior, tmp_path):
