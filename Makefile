@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INTEROP := .venv-interop
 JOBS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint bench clean help
+.PHONY: demo test test-interop lint bench bench-sbi clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -17,6 +18,9 @@ demo: $(VENV)/.package  ## install, run the main job on contaminated g-and-k dat
 test: $(VENV)/.dev  ## install and run the tests
 	$(BIN)/python -m pytest -n $(JOBS)
 
+test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests that need them
+	$(INTEROP)/bin/python -m pytest tests/interop
+
 lint: $(VENV)/.dev  ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -25,8 +29,11 @@ lint: $(VENV)/.dev  ## ruff and pyright
 bench: $(VENV)/.package  ## measure side by side, results as JSON in bench/results
 	$(BIN)/python -m bench
 
+bench-sbi: $(INTEROP)/.dev  ## measure beside sbi: about half an hour, most of it spent by sbi
+	$(INTEROP)/bin/python -m bench sbi
+
 clean:  ## remove everything that was built or installed
-	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) demo build dist .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.package: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,4 +42,11 @@ $(VENV)/.package: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+# torch by this very spelling and before all else: another may bring gigabytes of CUDA along.
+$(INTEROP)/.dev: pyproject.toml constraints.txt
+	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python -m pip install --quiet torch==2.13.0
+	$(INTEROP)/bin/python -m pip install --quiet --editable ".[dev,sbi]"
 	touch $@

@@ -22,9 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="sizes that only show that everything runs")
     parser.add_argument("--out", type=Path, help="folder for the JSON files (default: bench/results; none if tiny)")
     options = parser.parse_args(arguments)
-    names = options.names or list(BENCHMARKS)
+    names = options.names or [name for name, benchmark in BENCHMARKS.items() if not benchmark.missing]
     if unknown := [name for name in names if name not in BENCHMARKS]:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    if missing := [BENCHMARKS[name].missing for name in names if BENCHMARKS[name].missing]:
+        parser.error(missing[0])
     folder = options.out or (None if options.tiny else RESULTS)
     documents = []
     for name in names:
@@ -82,6 +84,8 @@ def _note(detail: dict[str, Any]) -> str:
         "cpu_s_with_compilation": "{:.1f} s of processor time with compilation",
         "times_faster_cpu": "{:.0f} times less processor time",
         "later_us_per_dataset": "{:.0f} us a data set",
+        "times_faster_than_sbi_later": "{:.1f} times faster than sbi",
+        "peak_gib": "peak memory {:.2f} GiB",
         "paper_s_on_another_machine": "paper: {:g} s (Apple M4)",
     }
     return ", ".join(text.format(detail[key]) for key, text in shown.items() if detail.get(key) is not None)

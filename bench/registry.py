@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bench import batch, calibration, conj_training, large, mcd
+from bench import batch, calibration, conj_training, large, mcd, memory, sbi, simulators
 from bench.timing import Row
 
 
@@ -15,10 +15,13 @@ class Benchmark(NamedTuple):
     summary: str
     run: Callable[..., list[Row]]
     tiny: dict[str, Any]
+    missing: str
+    """What the benchmark needs and does not find here, or nothing."""
 
 
 def _benchmark(name: str, module: ModuleType) -> Benchmark:
-    return Benchmark(name, (module.__doc__ or "").strip(), module.run, module.TINY)
+    missing = getattr(module, "MISSING", "")
+    return Benchmark(name, (module.__doc__ or "").strip(), module.run, module.TINY, missing)
 
 
 BENCHMARKS = {
@@ -29,5 +32,8 @@ BENCHMARKS = {
         "large": large,
         "batch": batch,
         "mcd": mcd,
+        "simulators": simulators,
+        "memory": memory,
+        "sbi": sbi,
     }.items()
 }

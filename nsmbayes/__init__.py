@@ -2,6 +2,7 @@
 
 from nsmbayes import tasks as tasks
 from nsmbayes._checks import InputError as InputError
+from nsmbayes.calibration import PathCalibration as PathCalibration
 from nsmbayes.calibration import ReweightingCalibration as ReweightingCalibration
 from nsmbayes.calibration import RootCalibration as RootCalibration
 from nsmbayes.calibration import StochasticCalibration as StochasticCalibration

@@ -7,7 +7,7 @@ generator, and returns the contaminated observations together with a mask of the
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
@@ -57,3 +57,61 @@ def huber_shift(
         raise InputError(f"`shift` must be one number or have shape ({d},), one per column; got shape {shift.shape}.")
     is_outlier = choose_outliers(n, fraction=fraction, rng=rng)
     return np.where(is_outlier[:, None], clean + shift, clean), is_outlier
+
+
+def cauchy_noise(
+    clean: Any, *, fraction: float, scale: Any, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, " n"]]:
+    """Add independent Cauchy noise to every column of a fraction of the rows.
+
+    With the same generator state, a row that is touched at a smaller fraction gets the same noise at a larger one.
+
+    Args:
+        clean: observations, shape (n, d).
+        fraction: share of the rows to touch, in [0, 1); exactly `round(fraction * n)` rows are.
+        scale: half the distance between the quartiles of the noise: a positive number, or one for each column.
+        rng: chooses the rows and draws the noise.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> x, is_outlier = cauchy_noise(np.zeros((10, 2)), fraction=0.3, scale=1.0, rng=rng)
+        >>> int((x != 0).all(axis=1).sum())
+        3
+    """
+    clean = _checks.matrix(clean, "clean")
+    n, d = clean.shape
+    scale = _checks.vector(scale, "scale")
+    if scale.shape not in {(1,), (d,)}:
+        raise InputError(f"`scale` must be one number or have shape ({d},), one per column; got shape {scale.shape}.")
+    if (scale <= 0).any():
+        raise InputError(f"`scale` must be positive; got {scale}.")
+    is_outlier = choose_outliers(n, fraction=fraction, rng=rng)
+    return np.where(is_outlier[:, None], clean + scale * rng.standard_cauchy((n, d)), clean), is_outlier
+
+
+def binomial_thinning(
+    counts: Any, *, fraction: float, retention: float, rng: np.random.Generator
+) -> tuple[Int[np.ndarray, "n T"], Bool[np.ndarray, " n"]]:
+    """Undercount a fraction of the rows: every single case in them is kept with probability `retention`.
+
+    With the same generator state, a row that is touched at a smaller fraction is thinned alike at a larger one.
+
+    Args:
+        counts: whole numbers, one series a row, shape (n, T).
+        fraction: share of the rows to thin, in [0, 1); exactly `round(fraction * n)` rows are.
+        retention: how likely a case is kept, in [0, 1).
+        rng: chooses the rows and the cases.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> counts, is_outlier = binomial_thinning(np.full((4, 3), 100), fraction=0.25, retention=0.5, rng=rng)
+        >>> (counts[~is_outlier] == 100).all(), (counts[is_outlier] < 100).all()
+        (np.True_, np.True_)
+    """
+    counts = _checks.matrix(counts, "counts")
+    if (counts < 0).any() or (counts != np.floor(counts)).any():
+        raise InputError("`counts` must hold whole numbers of cases, none below 0; thin before you normalise.")
+    retention = _checks.fraction(retention, "retention")
+    whole = counts.astype(np.int64)
+    is_outlier = choose_outliers(len(whole), fraction=fraction, rng=rng)
+    return np.where(is_outlier[:, None], rng.binomial(whole, retention), whole), is_outlier

@@ -13,8 +13,11 @@ _CHECKED = [
     "nsmbayes.weights.base",
     "nsmbayes.weights.location_scatter",
     "nsmbayes.weights.batched_mcd",
+    "nsmbayes.tasks.counts",
     "nsmbayes.tasks.gnk",
     "nsmbayes.tasks.gnk_exact",
+    "nsmbayes.tasks.radio",
+    "nsmbayes.tasks.sir",
 ]
 
 with install_import_hook(_CHECKED, "beartype.beartype"):

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("conj", "calibration", "large", "batch", "mcd")
+NAMES = ("conj", "calibration", "large", "batch", "mcd", "simulators", "memory")
+BESIDE_SBI = "sbi"  # runs where sbi is installed: see tests/interop
 
 
 def test_every_benchmark_runs_and_writes_valid_json(tmp_path):
     # A process of its own: benchmarks empty JAX's compilation caches, which other tests share.
-    command = [sys.executable, "-W", "error", "-m", "bench", "--tiny", "--out", str(tmp_path)]
+    command = [sys.executable, "-W", "error", "-m", "bench", *NAMES, "--tiny", "--out", str(tmp_path)]
     quick = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # nothing is timed here: compile fast, run slowly
     done = subprocess.run(command, cwd=ROOT, env=quick, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -39,10 +40,10 @@ def test_an_unknown_benchmark_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["no-such"])
     assert stopped.value.code == 2
-    assert f"there are {', '.join(NAMES)}" in capsys.readouterr().err
+    assert f"there are {', '.join((*NAMES, BESIDE_SBI))}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, BESIDE_SBI])
 def test_stored_results_are_of_the_full_sizes(name):
     document = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
     assert document["name"] == name

@@ -347,8 +347,25 @@ def test_reproduce_passes_its_options_on(monkeypatch, capsys):
 
     monkeypatch.setattr(reproduce, "run_experiment", experiment)
     command = ["reproduce", "gnk", "--methods", "nle, nsm-bayes,nsm-bayes-conj", "--preset", "paper", "--seed", "4"]
-    assert main([*command, "--repeats", "6", "--simulations", "70", "--observations", "8", "--quiet"]) == 2
-    options = {"preset": "paper", "repeats": 6, "seed": 4, "m": 70, "n": 8, "progress": False}
+    assert (
+        main(
+            [
+                *command,
+                "--repeats",
+                "6",
+                "--simulations",
+                "70",
+                "--observations",
+                "8",
+                "--contamination",
+                "none",
+                "--quiet",
+            ]
+        )
+        == 2
+    )
+    options = {"preset": "paper", "repeats": 6, "seed": 4, "m": 70, "n": 8}
+    options |= {"contamination": "none", "progress": False}
     assert capsys.readouterr().out == f"gnk {('nle', 'nsm-bayes', 'nsm-bayes-conj')} {options}\n"
 
 

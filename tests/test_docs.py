@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import jaxtyping
@@ -77,3 +79,8 @@ def test_pictures_are_small():
 
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
+def test_the_results_page_is_what_the_stored_rows_say():
+    script = ROOT / "docs" / "make_results.py"
+    assert subprocess.run([sys.executable, str(script), "--check"], check=False).returncode == 0

@@ -2,9 +2,10 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import integrate, stats
 
 import nsmbayes as nsm
-from nsmbayes.levels import DEFAULT_LEVELS, noise_rule
+from nsmbayes.levels import DEFAULT_LEVELS, noisy_points
 
 
 def gaussian_moment(powers):
@@ -12,35 +13,78 @@ def gaussian_moment(powers):
     return np.prod([0.0 if p % 2 else np.prod(np.arange(p - 1, 0, -2, dtype=float)) for p in powers])
 
 
-@pytest.mark.parametrize(("d", "degree"), [(1, 13), (2, 5), (3, 5), (5, 5)])
-def test_nodes_integrate_polynomials_exactly(d, degree):
-    rule = noise_rule(DEFAULT_LEVELS, d)
-    for powers in itertools.product(range(degree + 1), repeat=d):
-        if sum(powers) <= degree:
-            value = rule.node_weights @ np.prod(rule.nodes ** np.asarray(powers), axis=1)
+def average(points, function):
+    """What the rule makes of sum_l coefficient_l E f(h_l, y_i + h_l e), for each observation."""
+    h = np.broadcast_to(points.h, points.y.shape[:2]).ravel()
+    values = function(h, points.y.reshape(len(h), -1))
+    return (points.share * values[points.point]).sum(axis=1)
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_nodes_integrate_polynomials_of_degree_five_exactly(d):
+    points = noisy_points((1.0,), np.zeros((1, d)))
+    for powers in itertools.product(range(6), repeat=d):
+        if sum(powers) <= 5:
+            (value,) = average(points, lambda h, y, p=powers: np.prod(y ** np.asarray(p), axis=1))
             assert value == pytest.approx(gaussian_moment(powers), abs=1e-9, rel=1e-9)
 
 
 def test_degree_five_is_not_degree_six():
     """The test above can fail: one degree more is not integrated."""
-    rule = noise_rule(DEFAULT_LEVELS, 3)
-    assert rule.node_weights @ rule.nodes[:, 0] ** 6 != pytest.approx(15, rel=1e-3)
+    points = noisy_points((1.0,), np.zeros((1, 3)))
+    assert average(points, lambda h, y: y[:, 0] ** 6)[0] != pytest.approx(15, rel=1e-3)
 
 
-def test_coefficients_integrate_over_log_h():
+@pytest.mark.parametrize("h", [0.1, 0.7, 3.0])
+def test_lattices_integrate_smooth_functions_of_the_noise(h):
+    """A bump as narrow as the noise, at observations anywhere: against adaptive quadrature, within 3e-4."""
+    y = np.array([-0.31, 0.0, 0.5, 1.234, 7.0])[:, None]
+
+    def bump(x):
+        return 1 / (1 + ((x - 0.4) / h) ** 2)
+
+    found = average(noisy_points((h,), y), lambda _, y: bump(y[:, 0])) / h**2
+
+    def exact(at):
+        return integrate.quad(lambda e: bump(at + h * e) * stats.norm.pdf(e), -10, 10, epsabs=1e-10)[0]
+
+    np.testing.assert_allclose(found, [exact(at) for at in y[:, 0]], atol=3e-4)
+
+
+def test_lattices_are_shared():
+    """A thousand times the observations need less than twice the points."""
+    rng = np.random.default_rng(0)
+    few, many = (noisy_points(DEFAULT_LEVELS, rng.standard_normal((n, 1))) for n in (100, 100_000))
+    assert many.y.size <= 2 * few.y.size
+    assert many.total_shares().sum() == pytest.approx(1000 * few.total_shares().sum())
+
+
+def test_observations_at_any_distance_keep_their_share():
+    y = np.array([0.0, 1e3, -1e8, 1e20, 1e300])[:, None]
+    points = noisy_points((0.5, 1.0), y)
+    np.testing.assert_allclose(points.share.sum(axis=1), points.share[0].sum())
+    near = np.abs(points.y.reshape(-1)[points.point] - y) <= 5 + 1e-12 * np.abs(y)
+    assert near.all()
+    assert np.isfinite(points.y).all()
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_coefficients_integrate_over_log_h(d):
     """A Gaussian shifted by one: integral of h^2 / (1 + h^2)^2 over log h is 1/2, the divergence KL."""
-    rule = noise_rule(tuple(0.05 * 2.0**i for i in range(12)), 1)
-    assert rule.coefficients @ (1 / (1 + rule.h**2) ** 2) == pytest.approx(0.5, rel=0.01)
+    points = noisy_points(tuple(0.05 * 2.0**i for i in range(12)), np.zeros((3, d)))
+    np.testing.assert_allclose(average(points, lambda h, _: 1 / (1 + h**2) ** 2), 0.5, rtol=0.01)
 
 
-def test_level_zero_is_the_plain_loss():
-    rule = noise_rule((0,), 3)
-    assert rule.h.tolist() == [0]
-    assert rule.coefficients.tolist() == [1]
-    assert rule.nodes.tolist() == [[0, 0, 0]]
+@pytest.mark.parametrize("d", [1, 3])
+def test_level_zero_is_the_plain_loss(d):
+    y = np.random.default_rng(0).standard_normal((7, d))
+    points = noisy_points((0,), y)
+    assert points.h.tolist() == [[0]]
+    assert (points.y[0] == y).all()
+    assert points.total_shares().tolist() == [[1] * 7]
 
 
 @pytest.mark.parametrize("levels", [(), (-1.0,), (0.0, 1.0), (2.0, 1.0), (1.0, 1.0), (np.nan,), "high"])
 def test_bad_levels(levels):
     with pytest.raises(nsm.InputError, match="`levels`"):
-        noise_rule(levels, 1)
+        noisy_points(levels, np.zeros((1, 1)))

@@ -1,6 +1,5 @@
 """Algorithm 2 of the paper: the learning rate of a sampled posterior, its draws reweighted to bootstrap resamples."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +13,9 @@ from jaxtyping import Array, Float
 from nsmbayes import _checks
 from nsmbayes._precision import double_precision
 from nsmbayes.calibration.algorithm1 import next_beta
-from nsmbayes.posteriors.data_loss import DataLoss
+from nsmbayes.calibration.reweighting import Calibrated, Draw, each_loss, resample_counts, reweighted_coverage
 from nsmbayes.posteriors.generalised import Target
 from nsmbayes.posteriors.learning_rate import Calibration, Verdict
-from nsmbayes.samplers import Draws
-
-Draw = Callable[[float, int], tuple[Target, Draws]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,30 +42,30 @@ class ReweightingCalibration:
         _checks.fraction(self.refresh, "refresh")
         _checks.fraction(self.refuse, "refuse")
 
-    def __call__(self, draw: Draw, n: int, *, seed: int) -> Calibration:
-        """The calibrated learning rate; `draw(beta, seed)` samples the posterior of the full data."""
+    def __call__(self, draw: Draw, n: int, *, seed: int) -> Calibrated:
+        """The calibrated learning rate and draws at it; `draw(beta, seed)` samples the posterior of the full data."""
         rng = np.random.default_rng(seed)
         beta = self.initial_beta
         sampled_at, (target, draws) = beta, draw(beta, seed)
-        positions, losses = _losses(target, draws)
-        minimiser = loss_minimiser_by_adam(target, positions.mean(axis=0))
+        losses = each_loss(target, draws.flat)
+        minimiser = loss_minimiser_by_adam(target, draws.flat.mean(axis=0))
         betas, coverages, verdict = [], [], Verdict.STEPS
         for t in range(self.steps):
-            counts = rng.multinomial(n, np.full(n, 1 / n), size=self.bootstraps)
-            log_weights = -(beta * counts @ losses.T - sampled_at * losses.sum(axis=1))
-            coverage, ess = reweighted_coverage(positions, log_weights, minimiser, self.target)
+            counts = resample_counts(n, self.bootstraps, rng)
+            log_weights = (sampled_at - beta * counts) @ losses.T
+            coverage, ess = reweighted_coverage(draws.flat, log_weights, minimiser, self.target)
             if ess < self.refresh and sampled_at != beta:
                 sampled_at, (target, draws) = beta, draw(beta, seed + t + 1)
-                positions, losses = _losses(target, draws)
-                log_weights = -beta * (counts - 1) @ losses.T
-                coverage, ess = reweighted_coverage(positions, log_weights, minimiser, self.target)
+                losses = each_loss(target, draws.flat)
+                log_weights = beta * (1 - counts) @ losses.T
+                coverage, ess = reweighted_coverage(draws.flat, log_weights, minimiser, self.target)
             if ess < self.refuse:
                 verdict = Verdict.DEGENERATE
                 break
             betas.append(beta)
             coverages.append(coverage)
             beta = next_beta(beta, t, coverage - self.target, floor=self.initial_beta / 100)
-        return Calibration(
+        calibration = Calibration(
             beta=beta,
             betas=np.asarray(betas),
             coverages=np.asarray(coverages),
@@ -80,33 +76,7 @@ class ReweightingCalibration:
             bootstraps=self.steps * self.bootstraps,
             degenerate=0,
         )
-
-
-def reweighted_coverage(
-    positions: Float[np.ndarray, "draws d"],
-    log_weights: Float[np.ndarray, "resamples draws"],
-    minimiser: Float[np.ndarray, " d"],
-    level: float,
-) -> tuple[float, float]:
-    """Fraction of reweighted regions that contain the minimiser, and the mean relative effective sample size.
-
-    The region of a resample is the ellipsoid of the weighted mean and covariance that holds `level` of the weight.
-    """
-    W = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
-    W /= W.sum(axis=1, keepdims=True)
-    inside = []
-    for weights in W:
-        mean = weights @ positions
-        centred = positions - mean
-        covariance = (weights[:, None] * centred).T @ centred
-        # a few draws that carry all the weight have a singular covariance; such a resample counts through its ESS
-        solve = np.linalg.pinv(covariance, hermitian=True)
-        distances = np.einsum("ni,ij,nj->n", centred, solve, centred)
-        order = np.argsort(distances)
-        cut = distances[order][min(np.searchsorted(np.cumsum(weights[order]), level), len(order) - 1)]
-        offset = minimiser - mean
-        inside.append(offset @ solve @ offset <= cut)
-    return float(np.mean(inside)), float((1 / (W**2).sum(axis=1)).mean() / len(positions))
+        return Calibrated(calibration, *draw(beta, seed))
 
 
 @double_precision
@@ -134,13 +104,3 @@ def _adam(target: Target, start: Float[Array, " d"], steps: int, learning_rate: 
 
     start_state: Any = (start, optimiser.init(start), start, jnp.asarray(jnp.inf))
     return jax.lax.scan(step, start_state, length=steps)[0][2]
-
-
-@double_precision
-def _losses(target: Target, draws: Draws) -> tuple[Float[np.ndarray, "draws d"], Float[np.ndarray, "draws n"]]:
-    return draws.flat, np.asarray(_each(target.loss, target.prior, jnp.asarray(draws.flat)))
-
-
-@eqx.filter_jit
-def _each(loss: DataLoss, prior: Any, positions: Float[Array, "draws d"]) -> Float[Array, "draws n"]:
-    return jax.lax.map(lambda u: loss.each(prior.constrain(u)), positions, batch_size=32)

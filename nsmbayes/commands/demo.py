@@ -24,10 +24,10 @@ def run(options: argparse.Namespace) -> int:
     task = tasks.get(options.task)
     observed = task.observe(options.observations, seed=options.seed)
     options.out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written to is known before training
-    names: dict[str, Any] = {"parameter_names": task.parameter_names}
+    names: dict[str, Any] = {"parameter_names": task.parameter_names, "lattice": task.lattice}
     robust, conjugate = NSMBayes(task.prior, **names), NSMBayesConj(task.prior, **names)
     start = time.perf_counter()
-    theta, x = task.simulate(options.simulations, seed=options.seed)
+    theta, x = task.simulate(options.simulations, seed=options.seed, progress=not options.quiet)
     print(f"{len(theta):,} simulations of {task.name} in {time.perf_counter() - start:.1f} s")
     for method in (robust, conjugate):
         print(f"{method.label}:", flush=True)

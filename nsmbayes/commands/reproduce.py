@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--simulations", type=int, default=100_000)
     parser.add_argument("--observations", type=int, default=100)
+    parser.add_argument("--contamination", help="one of the task's kinds, or none (default: the task's first)")
     parser.add_argument("--json", type=Path, help="file for the rows, rewritten after each of them")
 
 
@@ -36,12 +37,19 @@ def run(options: argparse.Namespace) -> int:
         seed=_checks.integer(options.seed, "seed"),
         m=options.simulations,
         n=options.observations,
+        contamination=options.contamination,
         progress=not options.quiet,
     ):
         rows.append(row)
         print(f"repeat {row.repeat} {row.method}: MSE {row.mse:.2f}, covered {row.covered}, beta {row.beta:.3g}")
         if options.json is not None:
-            document = {"task": task.name, "preset": options.preset, "rows": [r.as_json() for r in rows]}
+            kind = options.contamination or task.contaminations[0]
+            document = {
+                "task": task.name,
+                "contamination": kind,
+                "preset": options.preset,
+                "rows": [r.as_json() for r in rows],
+            }
             write_text(options.json, json.dumps(document, indent=2) + "\n")
     print(f"\n{summarise(rows)}")
     return 0

@@ -19,6 +19,11 @@ _CHAINS = 4
 _CANDIDATES = 250
 
 
+def has_oracle(task: Task) -> bool:
+    """Whether the exact likelihood of the task is known."""
+    return task.name == "gnk"
+
+
 @double_precision
 def oracle_posterior(task: Task, clean_x: Any, *, draws: int, seed: int) -> Float[np.ndarray, "draws d_theta"]:
     """Draws from the posterior of theta under the exact likelihood of uncontaminated observations.
@@ -31,7 +36,7 @@ def oracle_posterior(task: Task, clean_x: Any, *, draws: int, seed: int) -> Floa
         draws: how many draws to return.
         seed: a whole number.
     """
-    if task.name != "gnk":
+    if not has_oracle(task):
         raise InputError(f"`task` {task.name!r} has no exact likelihood; use 'gnk'.")
     draws = _checks.integer(draws, "draws", at_least=1)
     x = _checks.matrix(clean_x, "clean_x", width=1)[:, 0]

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes.diagnostics import mmd2, mse
-from nsmbayes.experiments.oracle import oracle_posterior
+from nsmbayes.experiments.oracle import has_oracle, oracle_posterior
 from nsmbayes.methods import METHODS, NLE
 from nsmbayes.methods.density import DensityMethod
 from nsmbayes.tasks import Task
@@ -41,22 +41,36 @@ class Row:
 
 
 def run(
-    task: Task, methods: tuple[str, ...], *, preset: str, repeats: int, seed: int, m: int, n: int, progress: bool
+    task: Task,
+    methods: tuple[str, ...],
+    *,
+    preset: str,
+    repeats: int,
+    seed: int,
+    m: int,
+    n: int,
+    contamination: str | None = None,
+    progress: bool,
 ) -> Iterator[Row]:
     """Rows as they are finished. Every repeat simulates, trains and observes anew, from its own seed.
 
-    oracle_mse is that of the exact posterior given the observations that were left alone. mmd2_ref compares with the
-    posterior given the data before contamination: the paper's NLE for its preset, else the exact one.
+    oracle_mse is that of the best posterior given the observations that were left alone: the exact one where the task
+    has an exact likelihood, else that of NLE. mmd2_ref compares with the posterior given the data before contamination:
+    that of the preset's NLE, or for the default preset the exact one where there is one.
     """
     for repeat in range(repeats):
         own = seed + repeat
-        workshop = _Workshop(task, preset, *task.simulate(m, seed=own), seed=own, progress=progress)
-        observed = task.observe(n, seed=own)
-        oracle = oracle_posterior(task, observed.x[~observed.is_outlier], draws=DRAWS, seed=own)
-        if preset == "paper":
-            reference, _ = workshop.draws(NLE.name, observed.clean)
+        workshop = _Workshop(task, preset, *task.simulate(m, seed=own, progress=progress), seed=own, progress=progress)
+        observed = task.observe(n, seed=own, contamination=contamination)
+        spared = observed.x[~observed.is_outlier]
+        if has_oracle(task):
+            oracle = oracle_posterior(task, spared, draws=DRAWS, seed=own)
         else:
+            oracle, _ = workshop.draws(NLE.name, spared)
+        if has_oracle(task) and preset == "default":
             reference = oracle_posterior(task, observed.clean, draws=DRAWS, seed=own)
+        else:
+            reference, _ = workshop.draws(NLE.name, observed.clean)
         for name in methods:
             _, train_s = workshop.trained(name)
             start = time.perf_counter()
@@ -89,7 +103,10 @@ class _Workshop:
         if name not in self._methods:
             kind = METHODS[name]
             make = kind.paper if self.preset == "paper" else kind
-            method = make(self.task.prior, parameter_names=self.task.parameter_names)
+            options: dict[str, Any] = {"parameter_names": self.task.parameter_names}
+            if self.preset == "default":
+                options["lattice"] = self.task.lattice
+            method = make(self.task.prior, **options)
             partner = next((pair for pair in self._methods.values() if isinstance(pair[0], DensityMethod)), None)
             if isinstance(method, DensityMethod) and partner is not None:
                 self._methods[name] = method.adopt(partner[0]), partner[1]

@@ -1,5 +1,6 @@
 """What every method shares: the verbs that users of sbi already type, and the simulations it was given."""
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
@@ -10,6 +11,8 @@ from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes.training import TrainingHistory, TrainingSettings
 from nsmbayes.weights import Weight
+
+_UNSEEN = 0.05  # share of the prior outside the range of the simulations from which on a user should know
 
 
 class NotTrainedError(RuntimeError):
@@ -26,8 +29,9 @@ class Method(ABC):
     amortised: str  # "fully", "partially" or "no"
     history: TrainingHistory | None = None
 
-    def __init__(self, dim: int, parameter_names: tuple[str, ...] | None):
+    def __init__(self, dim: int, parameter_names: tuple[str, ...] | None, lattice: Any = None):
         self._dim = dim
+        self.lattice = None if lattice is None else tuple(_steps(lattice).tolist())
         if parameter_names is None:
             parameter_names = tuple(f"theta_{i + 1}" for i in range(dim))
         _checks.instance(parameter_names, "parameter_names", tuple | list, "('alpha', 'beta')")
@@ -56,6 +60,17 @@ class Method(ABC):
         theta, x = zip(*self._simulations, strict=True)
         return np.concatenate(theta), np.concatenate(x)
 
+    def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:
+        """`x` with uniform noise of one lattice step, so that it has a density."""
+        if self.lattice is None:
+            return x
+        if len(self.lattice) != x.shape[1]:
+            raise InputError(
+                f"`lattice` must have {x.shape[1]} step{'s' * (x.shape[1] > 1)}, one a column of x (0 for a continuous "
+                f"one); got {len(self.lattice)}."
+            )
+        return x + np.asarray(self.lattice) * np.random.default_rng(stream).uniform(-0.5, 0.5, x.shape)
+
     @abstractmethod
     def train(self, seed: int = 0, *, progress: bool = True) -> Self:
         """Fit the surrogate to the simulations."""
@@ -63,6 +78,28 @@ class Method(ABC):
     @abstractmethod
     def build_posterior(self, x: Any, *, seed: int = 0) -> Any:
         """The posterior given observations (n, d_x)."""
+
+
+def _steps(lattice: Any) -> Float[np.ndarray, " d_x"]:
+    steps = _checks.vector(lattice, "lattice")
+    if (steps < 0).any():
+        raise InputError(f"`lattice` must hold steps of at least 0; got {steps.tolist()}.")
+    return steps
+
+
+def warn_of_unseen_parameters(
+    draws: Float[np.ndarray, "k d_theta"], theta: Float[np.ndarray, "m d_theta"], names: tuple[str, ...]
+) -> None:
+    """Warn if the prior reaches where nothing was simulated: `draws` of the prior outside the range of `theta`."""
+    outside = ((draws < theta.min(axis=0)) | (draws > theta.max(axis=0))).mean(axis=0)
+    worst = int(outside.argmax())
+    if outside[worst] > _UNSEEN:
+        warnings.warn(
+            f"{outside[worst]:.0%} of the prior lies where {names[worst]} was never simulated (the simulations reach "
+            f"from {theta[:, worst].min():.4g} to {theta[:, worst].max():.4g}): the surrogate extrapolates there. "
+            "Simulate from the prior, or from something wider.",
+            stacklevel=3,
+        )
 
 
 def as_weight(weight: Any) -> Weight:

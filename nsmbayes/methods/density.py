@@ -13,9 +13,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
-from nsmbayes.methods.base import Method, NotTrainedError, as_settings
+from nsmbayes.methods.base import Method, NotTrainedError, as_settings, warn_of_unseen_parameters
 from nsmbayes.posteriors.data_loss import DataLoss
-from nsmbayes.posteriors.generalised import GeneralisedPosterior, Target, log_density, starting_points
+from nsmbayes.posteriors.generalised import (
+    GeneralisedPosterior,
+    Target,
+    draw_prior,
+    log_density,
+    starting_points,
+)
 from nsmbayes.posteriors.learning_rate import Calibration
 from nsmbayes.priors import GaussianPrior, unconstrained
 from nsmbayes.samplers import Draws, sample_nuts, sample_slice
@@ -29,7 +35,7 @@ _CANDIDATES = 250  # prior draws each chain chooses its start from
 
 
 def _training_loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
-    return -density.network_log_prob(t, z)
+    return density.training_loss(t, z)
 
 
 class DensityMethod(Method):
@@ -42,6 +48,9 @@ class DensityMethod(Method):
         floor: smallest standard deviation of a component, in units of the robust scale of the simulations.
         ceiling: largest diagonal of its covariance factor, in the same units.
         hidden: widths of the hidden layers.
+        ensemble: how many mixture density networks are trained, in one run, and averaged.
+        lattice: for x whose columns take only multiples of a step (counts, days): the steps, 0 for a continuous
+            column. Simulations and observations then get uniform noise of one step, so that they have a density.
         scaling: how networks see x: "robust", "zscore" or "none".
         sampler: "nuts" or "slice".
         chains: number of chains.
@@ -66,6 +75,8 @@ class DensityMethod(Method):
         floor: float = 0.02,
         ceiling: float = 1e3,
         hidden: tuple[int, ...] = (64, 64),
+        ensemble: int = 1,
+        lattice: Any = None,
         scaling: str = "robust",
         sampler: Literal["nuts", "slice"] = "nuts",
         chains: int = 4,
@@ -75,8 +86,11 @@ class DensityMethod(Method):
     ):
         self.prior = prior
         self.support = unconstrained(prior)
-        super().__init__(self.support.dim, parameter_names)
+        super().__init__(self.support.dim, parameter_names, lattice)
         self.surrogate = _checks.choice(surrogate, "surrogate", ("mdn", "maf"))
+        self.ensemble = _checks.integer(ensemble, "ensemble", at_least=1)
+        if self.surrogate == "maf" and self.ensemble > 1:
+            raise InputError("`ensemble` needs surrogate='mdn': only mixtures are averaged in closed form.")
         self.components = _checks.integer(components, "components", at_least=1)
         self.floor, self.ceiling = _checks.positive(floor, "floor"), _checks.positive(ceiling, "ceiling")
         if self.floor >= self.ceiling:
@@ -92,9 +106,12 @@ class DensityMethod(Method):
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
         """Train the surrogate by maximum likelihood on all simulations appended so far."""
         theta, x = self._all_simulations()
+        seed = _checks.integer(seed, "seed")
+        x = self._dequantise(x, seed, 0)
         scale_x = fit_standardiser(x, self.scaling, "x")
         scale_theta = fit_standardiser(theta, "robust", "theta")
-        key_init, key_fit = jax.random.split(jax.random.key(_checks.integer(seed, "seed")))
+        warn_of_unseen_parameters(draw_prior(self.support, 1000), theta, self.parameter_names)
+        key_init, key_fit = jax.random.split(jax.random.key(seed))
         density, self.history = fit(
             self._initial(key_init, scale_x, scale_theta),
             _training_loss,
@@ -108,10 +125,25 @@ class DensityMethod(Method):
         self._seen = np.stack([x.min(axis=0), x.max(axis=0)])
         return self
 
-    def adopt(self, other: "DensityMethod") -> Self:
-        """Use the surrogate that another method has trained: NLE and NSM-Bayes can share one."""
-        self.density, self.history, self._seen = other._trained(), other.history, other._seen
+    def adopt(self, other: "DensityMethod | Density") -> Self:
+        """Use the surrogate that another method has trained: NLE and NSM-Bayes can share one.
+
+        Or a density of your own: a subclass of `nsmbayes.surrogates.Density`. Call `append_simulations` before with
+        some of the simulations it was trained on: they tell where it can be trusted, and whether it is smooth enough.
+        """
+        if isinstance(other, DensityMethod):
+            self.density, self.history, self._seen = other._trained(), other.history, other._seen
+            return self
+        density = _checks.instance(other, "other", Density, "nsmbayes.NLE(prior) or a surrogates.Density")
+        theta, x = self._all_simulations()
+        self._check_density(density, theta, x)
+        warn_of_unseen_parameters(draw_prior(self.support, 1000), theta, self.parameter_names)
+        self.density, self.history = _in_double(density), None
+        self._seen = np.stack([x.min(axis=0), x.max(axis=0)])
         return self
+
+    def _check_density(self, density: Density, theta: np.ndarray, x: np.ndarray) -> None:
+        """Refuse a density that the method's loss cannot use."""
 
     def _initial(self, key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser) -> Density:
         if self.surrogate == "maf":
@@ -133,12 +165,14 @@ class DensityMethod(Method):
             hidden=self.hidden,
             floor=self.floor,
             ceiling=self.ceiling,
+            ensemble=self.ensemble,
         )
 
     @property
     def d_x(self) -> int:
         """Width of an observation."""
-        return len(self._trained().scale_x.scale)
+        self._trained()
+        return self._seen.shape[1]
 
     def _trained(self) -> Any:
         if self.density is None:
@@ -187,7 +221,8 @@ class DensityMethod(Method):
         if not posterior.converged:
             warnings.warn(
                 f"The chains of the {self.label} posterior have not converged (R-hat {result.r_hat.max():.2f}, ESS "
-                f"{result.ess.min():.0f}): it may have several modes. Raise `warmup`, `draws` or `chains`.",
+                f"{result.ess.min():.0f}): it may have several modes, see `modes()`. Raise `warmup`, "
+                "`draws` or `chains`.",
                 stacklevel=3,
             )
         return posterior
@@ -200,6 +235,8 @@ class DensityMethod(Method):
             "floor",
             "ceiling",
             "hidden",
+            "ensemble",
+            "lattice",
             "scaling",
             "sampler",
             "chains",
@@ -216,9 +253,15 @@ class DensityMethod(Method):
                 f"`prior` is a {type(self.prior).__name__}: only methods with a GaussianPrior can be saved. Keep your "
                 "code that builds the prior, and train with the same seed."
             )
+        arrays = model_arrays(density)
+        if arrays.keys() != model_arrays(self._blank(self.d_x)).keys():
+            raise InputError(
+                "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, and "
+                "adopt it again."
+            )
         header = {"method": self.name, "gaussian_flow": self.gaussian_flow, "options": self._options()}
-        arrays = {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance, "seen": self._seen}
-        return write_model(path, header, arrays | model_arrays(density), overwrite=overwrite)
+        arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance, "seen": self._seen}
+        return write_model(path, header, arrays, overwrite=overwrite)
 
     @classmethod
     def from_saved(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
@@ -227,11 +270,14 @@ class DensityMethod(Method):
             GaussianPrior(arrays["prior.mean"], arrays["prior.covariance"]), **cls._read_options(header["options"])
         )
         method.gaussian_flow = bool(header["gaussian_flow"])
-        d_x, d_theta = arrays["seen"].shape[1], method.support.dim
-        blank = [Standardiser(jnp.zeros(d), jnp.ones(d), asinh=False) for d in (d_x, d_theta)]
-        method.density = fill_model(_in_double(method._initial(jax.random.key(0), *blank)), arrays)
+        method.density = fill_model(method._blank(arrays["seen"].shape[1]), arrays)
         method._seen = arrays["seen"]
         return method
+
+    def _blank(self, d_x: int) -> Density:
+        """The surrogate that training would start from, in other units."""
+        scales = [Standardiser(jnp.zeros(d), jnp.ones(d), asinh=False) for d in (d_x, self.support.dim)]
+        return _in_double(self._initial(jax.random.key(0), *scales))
 
     @classmethod
     def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:

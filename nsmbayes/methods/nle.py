@@ -42,6 +42,6 @@ class NLE(DensityMethod):
         x, seed = self._observations(x), _checks.integer(seed, "seed")
         power = 1.0 if beta is None else _checks.positive(beta, "beta")
         with jax.enable_x64(True):
-            loss = NLELoss(self._trained(), jnp.asarray(x))
+            loss = NLELoss(self._trained(), jnp.asarray(self._dequantise(x, seed, 1)))
         trust = (Constant(), LocationScatter.from_scatter(np.zeros(x.shape[1]), np.eye(x.shape[1]), "sample"))
         return self._posterior(x, trust, *self._draw(loss, power, seed=seed))

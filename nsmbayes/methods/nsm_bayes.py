@@ -10,14 +10,14 @@ from jaxtyping import Float
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
-from nsmbayes.calibration import ReweightingCalibration
+from nsmbayes.calibration import PathCalibration, ReweightingCalibration
 from nsmbayes.levels import DEFAULT_LEVELS, check_levels
 from nsmbayes.methods.base import as_weight
 from nsmbayes.methods.density import DensityMethod
 from nsmbayes.posteriors.data_loss import NSMLoss, nsm_loss
 from nsmbayes.posteriors.generalised import GeneralisedPosterior
-from nsmbayes.surrogates import Frame
-from nsmbayes.weights import ESTIMATORS, IMQ, LocationScatter, Weight, fit_location_scatter, from_config
+from nsmbayes.surrogates import Density, Frame, require_smooth
+from nsmbayes.weights import ESTIMATORS, IMQ, LocationScatter, PlateauIMQ, Weight, fit_location_scatter, from_config
 
 
 class NSMBayes(DensityMethod):
@@ -25,15 +25,17 @@ class NSMBayes(DensityMethod):
 
     The surrogate is trained as for NLE. The loss is the weighted score-matching loss, computed in coordinates whitened
     by the robust location and scatter of the observations and summed over noise levels (see `nsmbayes.levels`); with
-    them beta = 1 is the natural learning rate and needs no calibration. `levels=(0,)` is the paper's loss.
+    them beta = 1 is the natural learning rate, which calibration can only lower. `levels=(0,)` is the paper's loss.
 
     Args:
         prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
-        weight: how observations are trusted as a function of their distance from the bulk.
+        weight: how observations are trusted as a function of their distance from the bulk; by default fully up to two
+            robust standard deviations.
         scatter: the estimator of location and scatter behind the weight: "mcd", "mad", or "sample" (not robust).
         levels: noise levels in units of the robust scale of the observations, or (0,).
         whiten: compute the loss in whitened coordinates; if not, in the user's units, as in the paper.
-        calibration: how beta is chosen where `build_posterior` is not given one; none means beta = 1.
+        calibration: how beta is chosen where `build_posterior` is not given one: a `PathCalibration` (default), a
+            `ReweightingCalibration` (the paper's Algorithm 2), or None for beta = 1.
         options: those of `DensityMethod`.
 
     Example:
@@ -53,11 +55,11 @@ class NSMBayes(DensityMethod):
         scatter: str = "mcd",
         levels: tuple[float, ...] = DEFAULT_LEVELS,
         whiten: bool = True,
-        calibration: ReweightingCalibration | None = None,
+        calibration: PathCalibration | ReweightingCalibration | None = PathCalibration(),  # noqa: B008 (frozen)
         **options: Any,
     ):
         super().__init__(prior, **options)
-        self.weight = as_weight(weight if weight is not None else IMQ(zeta=2.0))
+        self.weight = as_weight(weight if weight is not None else PlateauIMQ(radius=2.0, zeta=1.0))
         self.scatter = _checks.choice(scatter, "scatter", ESTIMATORS)
         self.levels = tuple(check_levels(levels).tolist())
         if self.surrogate == "maf" and self.levels != (0.0,):
@@ -67,7 +69,8 @@ class NSMBayes(DensityMethod):
             )
         self.whiten = _checks.flag(whiten, "whiten")
         if calibration is not None:
-            _checks.instance(calibration, "calibration", ReweightingCalibration, "nsmbayes.ReweightingCalibration()")
+            kinds = PathCalibration | ReweightingCalibration
+            _checks.instance(calibration, "calibration", kinds, "nsmbayes.PathCalibration()")
         self.calibration = calibration
 
     @classmethod
@@ -95,20 +98,28 @@ class NSMBayes(DensityMethod):
 
         Args:
             x: the observations, outliers included.
-            beta: the learning rate; by default 1, or what the method's calibration finds.
+            beta: the learning rate; by default what the method's calibration finds.
             weight: another weight than the method's own.
             seed: for the sampler and the calibration.
         """
         x, seed = self._observations(x), _checks.integer(seed, "seed")
         weight = self.weight if weight is None else as_weight(weight)
-        centre = fit_location_scatter(x, estimator=self.scatter)
-        loss = self._loss(weight, centre, x)
+        dequantised = self._dequantise(x, seed, 1)
+        centre = fit_location_scatter(dequantised, estimator=self.scatter)
+        loss = self._loss(weight, centre, dequantised)
         if beta is not None or self.calibration is None:
             chosen = 1.0 if beta is None else _checks.positive(beta, "beta")
             return self._posterior(x, (weight, centre), *self._draw(loss, chosen, seed=seed))
-        calibration = self.calibration(lambda beta, seed: self._draw(loss, beta, seed=seed), len(x), seed=seed)
-        target, result = self._draw(loss, calibration.beta, seed=seed)
-        return self._posterior(x, (weight, centre), target, result, calibration=calibration)
+        found = self.calibration(lambda b, s: self._draw(loss, b, seed=s), len(x), seed=seed)
+        return self._posterior(x, (weight, centre), found.target, found.draws, calibration=found.calibration)
+
+    def _check_density(self, density: Density, theta: Float[np.ndarray, "m d"], x: Float[np.ndarray, "m d_x"]) -> None:
+        if not density.smoothable and self.levels != (0.0,):
+            raise InputError(
+                f"A {type(density).__name__} cannot be smoothed exactly, and this method has noise levels. Build it "
+                "with NSMBayes(prior, levels=(0,)), or use a Gaussian mixture."
+            )
+        require_smooth(density, theta, x)
 
     @double_precision
     def _loss(self, weight: Weight, centre: LocationScatter, x: Float[np.ndarray, "n d_x"]) -> NSMLoss:
@@ -124,7 +135,7 @@ class NSMBayes(DensityMethod):
             "scatter": self.scatter,
             "levels": self.levels,
             "whiten": self.whiten,
-            "calibration": None if self.calibration is None else asdict(self.calibration),
+            "calibration": None if self.calibration is None else _describe(self.calibration),
         }
 
     @classmethod
@@ -133,5 +144,13 @@ class NSMBayes(DensityMethod):
         return super()._read_options(options) | {
             "weight": from_config(options["weight"]),
             "levels": tuple(options["levels"]),
-            "calibration": None if calibration is None else ReweightingCalibration(**calibration),
+            "calibration": None if calibration is None else _CALIBRATIONS[calibration.pop("kind")](**calibration),
         }
+
+
+_CALIBRATIONS = {"path": PathCalibration, "reweighting": ReweightingCalibration}
+
+
+def _describe(calibration: PathCalibration | ReweightingCalibration) -> dict[str, Any]:
+    kind = next(name for name, kind in _CALIBRATIONS.items() if isinstance(calibration, kind))
+    return {"kind": kind} | asdict(calibration)

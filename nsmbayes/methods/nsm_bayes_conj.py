@@ -14,7 +14,7 @@ from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
 from nsmbayes.calibration import RootCalibration, StochasticCalibration
 from nsmbayes.losses import score_matching
-from nsmbayes.methods.base import Method, NotTrainedError, as_settings, as_weight
+from nsmbayes.methods.base import Method, NotTrainedError, as_settings, as_weight, warn_of_unseen_parameters
 from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
@@ -52,6 +52,8 @@ class NSMBayesConj(Method):
         whiten: compute the loss in coordinates whitened by the location and scatter of the observations.
         calibration: how beta is chosen where `build_posterior` is not given one.
         hidden: width of the hidden layer of T and of b.
+        lattice: for x whose columns take only multiples of a step: the steps, 0 for a continuous column. Simulations
+            then get uniform noise of one step before training; observations are taken as they are.
         parameter_names: names for tables and plots.
 
     Example:
@@ -79,10 +81,11 @@ class NSMBayesConj(Method):
         whiten: bool = True,
         calibration: Calibrator | None = None,
         hidden: int = 128,
+        lattice: Any = None,
         parameter_names: tuple[str, ...] | None = None,
     ):
         self.prior: GaussianPrior = as_gaussian(prior)
-        super().__init__(self.prior.dim, parameter_names)
+        super().__init__(self.prior.dim, parameter_names, lattice)
         self.weight = as_weight(weight if weight is not None else IMQ(zeta=2.0))
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
@@ -112,9 +115,12 @@ class NSMBayesConj(Method):
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
         """Train T and b by score matching on all simulations appended so far."""
         theta, x = self._all_simulations()
+        seed = _checks.integer(seed, "seed")
+        x = self._dequantise(x, seed, 0)
         scale_x = fit_standardiser(x, self.scaling, "x")
         scale_theta = fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta")
-        key_init, key_fit = jax.random.split(jax.random.key(_checks.integer(seed, "seed")))
+        warn_of_unseen_parameters(self.prior.sample((1000,), 0), theta, self.parameter_names)
+        key_init, key_fit = jax.random.split(jax.random.key(seed))
         family, self.history = fit(
             init_exponential_family(key_init, scale_x, scale_theta, hidden=self.hidden),
             _training_loss,
@@ -198,6 +204,7 @@ class NSMBayesConj(Method):
             "scale_theta": self.scale_theta,
             "whiten": self.whiten,
             "hidden": self.hidden,
+            "lattice": self.lattice,
             "parameter_names": list(self.parameter_names),
             "calibration": {"kind": type(self.calibration).__name__, **asdict(self.calibration)},
         }
@@ -214,6 +221,7 @@ class NSMBayesConj(Method):
             weight=weights.from_config(header["weight"]),
             calibration=calibrator(**options),
             parameter_names=tuple(header["parameter_names"]),
+            lattice=header.get("lattice"),
             **{key: header[key] for key in ("scatter", "scaling", "scale_theta", "whiten", "hidden")},
         )
         d_x = arrays["model.scale_x.centre"].shape[0]

@@ -6,10 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from nsmbayes._precision import double_precision
-from nsmbayes.levels import noise_rule
+from nsmbayes.levels import noisy_points
 from nsmbayes.losses import nsm
 from nsmbayes.surrogates import Density, Frame, Surrogate
 from nsmbayes.weights import LocationScatter, Weight, evaluate_many
@@ -41,31 +41,40 @@ class NLELoss(DataLoss):
 
 
 class NSMLoss(DataLoss):
-    """sum over levels l and nodes e of coefficient_l weight_e L_NSM^{h_l}(theta; y_i + h_l e), y in `frame`."""
+    """The weighted score-matching loss at noisy points, y in `frame`, and the shares of the observations in it."""
 
     surrogate: Surrogate
     frame: Frame
-    h: Float[Array, " levels"]
-    y: Float[Array, "levels n nodes d_x"]
-    w2: Float[Array, "levels n nodes"]
-    grad_w2: Float[Array, "levels n nodes d_x"]
+    h: Float[Array, "groups points_or_1"]
+    y: Float[Array, "groups points d_x"]
+    w2: Float[Array, "groups points"]
+    grad_w2: Float[Array, "groups points d_x"]
+    total_shares: Float[Array, "groups points"]
+    point: Int[Array, "n terms"]
+    share: Float[Array, "n terms"]
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
-        """The loss of each observation; w2 and grad_w2, in which it is linear, carry the coefficients."""
+        """The loss of each observation."""
+        return (self.share * self._at_points(theta).ravel()[self.point]).sum(axis=1)
 
-        n, nodes, d = self.y.shape[1:]
+    def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
+        """Sum over the observations."""
+        return (self.total_shares * self._at_points(theta)).sum()
 
-        def level(h, y, w2, grad_w2):
-            derivatives = self.surrogate.at(theta, self.frame, h)
+    def _at_points(self, theta: Float[Array, " d_theta"]) -> Float[Array, "groups points"]:
+        shared_h = self.h.shape[1] == 1
 
-            def losses(points):
-                y, w2, grad_w2 = points
-                return jax.vmap(nsm)(derivatives(y), w2, grad_w2)
+        def group(h, *points):
+            def losses(rows):
+                level, y, w2, grad_w2 = (h[0], *rows) if shared_h else rows
+                return jax.vmap(nsm)(self.surrogate.at(theta, self.frame, level)(y), w2, grad_w2)
 
-            rows = (y.reshape(n * nodes, d), w2.reshape(n * nodes), grad_w2.reshape(n * nodes, d))
-            return _in_chunks(losses, rows).reshape(n, nodes).sum(axis=1)
+            return _in_chunks(losses, points if shared_h else (h, *points))
 
-        return jax.vmap(level)(self.h, self.y, self.w2, self.grad_w2).sum(axis=0)
+        groups = (self.h, self.y, self.w2, self.grad_w2)
+        if self.w2.size <= _CHUNK:
+            return jax.vmap(group)(*groups)
+        return jax.lax.map(lambda one: group(*one), groups)  # one level at a time in memory
 
 
 def _in_chunks(function, rows):
@@ -91,18 +100,17 @@ def nsm_loss(
     levels: tuple[float, ...],
 ) -> NSMLoss:
     """The loss on observations `x`; at level h the weight is measured against the scatter plus h^2 L L'."""
-    rule = noise_rule(levels, x.shape[1])
     offset, basis = np.asarray(frame.offset), np.asarray(frame.basis)
-    y = np.linalg.solve(basis, (x - offset).T).T
-    noisy = y[None, :, None, :] + rule.h[:, None, None, None] * rule.nodes
-    w2, grad_w2 = [], []
-    for h, points, coefficient in zip(rule.h, noisy, rule.coefficients, strict=True):
-        scatter = np.asarray(centre.scatter) + h**2 * basis @ basis.T
-        smoothed = LocationScatter.from_scatter(np.asarray(centre.location), scatter, centre.estimator)
-        value, gradient = evaluate_many(
-            weight, smoothed, jnp.asarray(offset + points.reshape(-1, len(offset)) @ basis.T)
-        )
-        scale = coefficient * rule.node_weights
-        w2.append(scale * np.asarray(value).reshape(points.shape[:2]))
-        grad_w2.append(scale[:, None] * np.asarray(gradient @ basis).reshape(points.shape))
-    return NSMLoss(surrogate, frame, *map(jnp.asarray, (rule.h, noisy, np.stack(w2), np.stack(grad_w2))))
+    points = noisy_points(levels, np.linalg.solve(basis, (x - offset).T).T)
+    at = offset + points.y @ basis.T
+    w2, grad_w2 = np.empty(at.shape[:2]), np.empty(at.shape)
+    for group, h in enumerate(points.h):
+        for level in np.unique(h):
+            scatter = np.asarray(centre.scatter) + level**2 * basis @ basis.T
+            smoothed = LocationScatter.from_scatter(np.asarray(centre.location), scatter, centre.estimator)
+            # all points of the group, though only those of the level count: one shape, hence one compilation
+            value, gradient = evaluate_many(weight, smoothed, jnp.asarray(at[group]))
+            mine = np.broadcast_to(h == level, len(at[group]))
+            w2[group, mine], grad_w2[group, mine] = np.asarray(value)[mine], np.asarray(gradient @ basis)[mine]
+    arrays = (points.h, points.y, w2, grad_w2, points.total_shares(), points.point, points.share)
+    return NSMLoss(surrogate, frame, *map(jnp.asarray, arrays))

@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes.minima import minimise
 from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.doubts import describe_doubts
 from nsmbayes.posteriors.empirical import Empirical
@@ -54,6 +55,21 @@ def _densities(u: Float[Array, "k d"], target: Target) -> Float[Array, " k"]:
     return jax.lax.map(lambda v: log_density(v, target), u, batch_size=32)
 
 
+class Modes(NamedTuple):
+    """Local maxima of a posterior density."""
+
+    theta: Float[np.ndarray, "k d"]
+    """Where they are."""
+    height: Float[np.ndarray, " k"]
+    """Log density relative to the highest one, in the unconstrained space."""
+    share: Float[np.ndarray, " k"]
+    """The share of the draws to which each is the nearest."""
+
+
+def _energy(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
+    return -log_density(u, target)
+
+
 class GeneralisedPosterior:
     """Draws from a generalised posterior, the data they came from, and how far to trust them.
 
@@ -93,7 +109,7 @@ class GeneralisedPosterior:
         try:
             return as_gaussian(self.target.prior.distribution)
         except InputError:
-            return Empirical(_prior_draws(self.target.prior))
+            return Empirical(draw_prior(self.target.prior, _PRIOR_DRAWS))
 
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Density of parameter j on a grid, by a kernel density estimate of the draws."""
@@ -166,6 +182,24 @@ class GeneralisedPosterior:
         """The loss of each observation at one theta."""
         return np.asarray(_losses(self.target.loss, jnp.asarray(_checks.vector(theta, "theta", length=self.dim))))
 
+    def modes(self, starts: int = 64) -> Modes:
+        """The local maxima of the posterior density that are found from many starts, the highest first.
+
+        Half of the starts are draws of the posterior, half of the prior. A maximum that no draw is near to is one that
+        the chains have missed, or one that holds next to no probability: compare its height.
+        """
+        half = _checks.integer(starts, "starts", at_least=2) // 2
+        prior = np.asarray(_unconstrained_draws(self.target.prior, half))
+        flat = self.result.flat
+        minima = minimise(_energy, self.target, np.concatenate([flat[:: -(-len(flat) // half)], prior]))
+        spread = np.maximum(flat.std(axis=0), 1e-12)
+        nearest = (((flat[:, None] - minima.points) / spread) ** 2).sum(axis=2).argmin(axis=1)
+        return Modes(
+            theta=_constrain(self.target.prior, minima.points[None])[0],
+            height=minima.values[0] - minima.values,
+            share=np.bincount(nearest, minlength=len(minima.points)) / len(flat),
+        )
+
     def summary(self) -> str:
         """A table of the marginals, the state of the chains, and a line on the observations, to print."""
         lines = [
@@ -203,8 +237,14 @@ def _constrain(prior: UnconstrainedPrior, positions: Float[np.ndarray, "chains d
 
 
 @double_precision
-def _prior_draws(prior: UnconstrainedPrior) -> np.ndarray:
-    return np.asarray(prior.distribution.sample(jax.random.key(0), (_PRIOR_DRAWS,)))
+def draw_prior(prior: UnconstrainedPrior, count: int) -> Float[np.ndarray, "count d"]:
+    """Draws of theta in the user's space, always the same."""
+    return np.asarray(prior.distribution.sample(jax.random.key(0), (count,)))
+
+
+@double_precision
+def _unconstrained_draws(prior: UnconstrainedPrior, count: int) -> np.ndarray:
+    return np.asarray(prior.sample(jax.random.key(1), count))
 
 
 @eqx.filter_jit

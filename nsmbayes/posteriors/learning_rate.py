@@ -22,7 +22,12 @@ class Verdict(StrEnum):
         "is the minimiser of the loss, it lies outside the prior's own region; check the prior and the surrogate"
     )
     DEGENERATE = (
-        "the reweighted draws degenerated, so that coverage could no longer be read off them; the last value was kept"
+        "the reweighted draws degenerated, so that coverage could no longer be read off them; what was last trusted "
+        "was kept"
+    )
+    PARTLY_JUDGED = (
+        "bootstrap coverage meets its target; larger learning rates could not be judged, because the reweighted draws "
+        "degenerated there"
     )
     UNBOUNDED = "bootstrap coverage meets its target up to the largest learning rate allowed, which was taken"
 

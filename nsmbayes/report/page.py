@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from nsmbayes._files import write_text
 from nsmbayes.posteriors import Posterior
-from nsmbayes.report.plots import plot_calibration, plot_marginals, plot_weights
+from nsmbayes.report.plots import plot_calibration, plot_marginals, plot_pairs, plot_weights
 from nsmbayes.report.style import STYLE, save
 
 _SHOWN = 15
@@ -58,6 +58,14 @@ def write_report(
             "Marginal posterior densities." + ("" if truth is None else " Dashed: the true parameters."),
         ),
     ]
+    if posterior.dim > 1:
+        figures.append(
+            (
+                "pairs",
+                plot_pairs({posterior.label: posterior, **(comparisons or {})}, truth=truth),
+                "Every pair of parameters: the regions that hold 50 and 95 % of each posterior, and some of its draws.",
+            )
+        )
     if posterior.calibration is not None:
         caption = f"How the learning rate was chosen: {posterior.calibration.describe()}"
         figures.append(("calibration", plot_calibration(posterior.calibration), caption))

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
+from scipy import stats
 
 from nsmbayes.posteriors import Calibration, Posterior
 from nsmbayes.report.style import COLOURS, figure, styled
@@ -15,6 +16,8 @@ from nsmbayes.report.style import COLOURS, figure, styled
 _PANEL = 2.4  # inches
 _HISTOGRAM_REACH = 200  # robust standard deviations; data that reach further leave their bulk in one bar
 _MANY = 2000  # points from which on an SVG holds a picture of them: one element each would be megabytes
+_PAIRS = 8  # parameters that a pair plot has room for
+_PAIR_DRAWS = 1000
 _OUTLIERS = "outliers (known here, not to the method)"
 
 
@@ -89,6 +92,7 @@ def _weights_over_data(
 def plot_marginals(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
     """Marginal densities of one or more posteriors by label, beside the prior of the first one and the truth."""
     first = next(iter(posteriors.values()))
+    colours = _colours(posteriors)
     columns = min(4, first.dim)
     rows = -(-first.dim // columns)
     fig, axes = figure(rows, columns, (max(_PANEL * columns, 6.0), 0.95 * _PANEL * rows + 0.4))
@@ -100,12 +104,11 @@ def plot_marginals(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray,
         # Every curve brings its own part of the grid, so that the narrowest is drawn as smoothly as the widest.
         spans = [p.mean[j] + p.stds[j] * np.linspace(-3.5, 3.5, 200) for _, p in shown]
         grid = np.unique(np.concatenate(spans))
-        colours = cycle(COLOURS[role] for role in ("nsm-bayes-conj", "clean", "nle", "nsm-bayes", "data"))
         for label, distribution in shown:
             density = distribution.marginal(j, grid)
             look: dict[str, Any] = {"ls": ":", "color": COLOURS["prior"]}
             if distribution is not first.prior:
-                look = {"lw": 2, "color": COLOURS[label.lower()] if label.lower() in COLOURS else next(colours)}
+                look = {"lw": 2, "color": colours[label]}
             axis.plot(grid, density, label=label, **look)
             if distribution is first:
                 axis.fill_between(grid, density, color=look["color"], alpha=0.15)
@@ -117,6 +120,71 @@ def plot_marginals(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray,
     handles, labels = axes[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
     return fig
+
+
+@styled
+def plot_pairs(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
+    """Every pair of parameters of one or more posteriors: draws, and the contours around 50 and 95 % of them.
+
+    Marginals are on the diagonal. At most `_PAIRS` parameters are shown, the first ones.
+    """
+    first = next(iter(posteriors.values()))
+    d = min(first.dim, _PAIRS)
+    fig, flat = figure(d, d, (1.9 * d + 0.6, 1.8 * d + 0.6))
+    axes = np.array(flat).reshape(d, d)
+    colours = _colours(posteriors)
+    samples = {label: p.sample((_PAIR_DRAWS,), seed=0) for label, p in posteriors.items()}
+    low, high = (np.quantile(np.concatenate(list(samples.values())), q, axis=0) for q in (0.002, 0.998))
+    low, high = low - 0.08 * (high - low), high + 0.08 * (high - low)
+    for i in range(d):
+        for j in range(d):
+            axis: Axes = axes[i, j]
+            axis.set_xlim(low[j], high[j])
+            if j > i:
+                axis.set_visible(False)
+                continue
+            for label, draws in samples.items():
+                if i == j:
+                    grid = np.linspace(low[j], high[j], 200)
+                    axis.plot(grid, posteriors[label].marginal(j, grid), color=colours[label], lw=1.6, label=label)
+                else:
+                    axis.scatter(*draws[:300, [j, i]].T, s=2, alpha=0.25, color=colours[label], lw=0, rasterized=True)
+                    _contours(axis, draws[:, [j, i]], (low[[j, i]], high[[j, i]]), colours[label])
+            if truth is not None:
+                axis.axvline(truth[j], ls="--", color=COLOURS["truth"], lw=1)
+                if i != j:
+                    axis.axhline(truth[i], ls="--", color=COLOURS["truth"], lw=1)
+            if i != j:
+                axis.set_ylim(low[i], high[i])
+            if i == d - 1:
+                axis.set_xlabel(first.parameter_names[j], parse_math=_is_math(first.parameter_names[j]))
+            if j == 0 and i > 0:
+                axis.set_ylabel(first.parameter_names[i], parse_math=_is_math(first.parameter_names[i]))
+            axis.tick_params(labelsize=8, labelbottom=i == d - 1, labelleft=j == 0 and i > 0)
+            if i == j:
+                axis.set(yticks=[], ylim=(0, None))
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside upper right", fontsize=9)
+    return fig
+
+
+def _contours(axis: Axes, draws: Float[np.ndarray, "n 2"], box: tuple[np.ndarray, np.ndarray], colour: Any) -> None:
+    """Contours of a kernel density estimate around 50 and 95 % of the draws."""
+    if np.linalg.matrix_rank(np.cov(draws.T), hermitian=True) < 2:
+        return  # draws on a line have no density in the plane
+    density = stats.gaussian_kde(draws.T)
+    heights = density(draws[:500].T)
+    x, y = (np.linspace(a, b, 60) for a, b in zip(*box, strict=True))
+    values = density(np.stack([a.ravel() for a in np.meshgrid(x, y)])).reshape(60, 60)
+    levels = np.quantile(heights, [0.05, 0.5])
+    if levels[0] < levels[1]:
+        axis.contour(x, y, values, levels=levels, colors=[colour], linewidths=[1.0, 1.6])
+
+
+def _colours(posteriors: dict[str, Posterior]) -> dict[str, str]:
+    """The colour of each label: its method's own, or one of those that are left."""
+    left = cycle(COLOURS[role] for role in ("nsm-bayes-conj", "clean", "nle", "nsm-bayes", "data"))
+    return {label: COLOURS[label.lower()] if label.lower() in COLOURS else next(left) for label in posteriors}
 
 
 def _is_math(name: str) -> bool:

@@ -32,6 +32,7 @@ _LEAST_ACCEPTANCE = 0.1
 _LEAST_DISTINCT = 0.75
 _LARGEST_MEMORY = 0.95
 _LEAST_FOUNDERS = 20
+_BATCH = 64  # particles whose losses are in memory at once
 _LEAST_PARTICLES = 100  # and ten for every dimension, lest their covariance be singular
 
 
@@ -123,9 +124,12 @@ class _Stage(NamedTuple):
 
 @eqx.filter_jit
 def _evaluate(log_prior, loss, data, particles):
-    return (
-        jax.vmap(lambda position: jnp.asarray(log_prior(position, data), float))(particles),
-        jax.vmap(lambda position: _finite_or_infinite(loss(position, data)))(particles),
+    return _for_each(
+        lambda position: (
+            jnp.asarray(log_prior(position, data), float),
+            _finite_or_infinite(loss(position, data)),
+        ),
+        particles,
     )
 
 
@@ -155,7 +159,7 @@ def _stage(log_prior, loss, data, key, now: _Stage, stop, ess, moves) -> _Stage:
         target, moves_key, now.particles[parents], covariance, now.step_size, moves
     )
     lines = jnp.where((jnp.abs(correlations) < _LINES_END).all(), jnp.arange(N), now.lines[parents])
-    losses = jax.vmap(lambda position: _finite_or_infinite(loss(position, data)))(particles)
+    losses = _for_each(lambda position: _finite_or_infinite(loss(position, data)), particles)
     return _Stage(
         beta=beta,
         particles=particles,
@@ -173,7 +177,7 @@ def _stage(log_prior, loss, data, key, now: _Stage, stop, ess, moves) -> _Stage:
 def _move(target, key, particles, covariance, step_size, moves):
     """Hamiltonian Monte Carlo moves of all particles until they have forgotten where they were."""
     kernel: Any = hmc.build_kernel()  # its types know neither batches nor traced numbers of steps
-    start: Any = jax.vmap(lambda position: hmc.init(position, target))(particles)
+    start: Any = _for_each(lambda position: hmc.init(position, target), particles)
 
     def correlations(state):
         before, after = (jnp.column_stack([s.position, s.logdensity]) for s in (start, state))
@@ -190,16 +194,25 @@ def _move(target, key, particles, covariance, step_size, moves):
         # Trajectories of different lengths, lest all of them come back to where they began.
         steps = step_size * jax.random.uniform(steps_key, (len(particles),), minval=0.7, maxval=1.3)
         leapfrogs = jnp.clip(jnp.round(_TRAJECTORY / step_size), 1, _MAX_LEAPFROG).astype(int)
-        state, info = jax.vmap(lambda key, state, step: kernel(key, state, target, step, covariance, leapfrogs))(
-            jax.random.split(moves_key, len(particles)), state, steps
-        )
-        rate = info.acceptance_rate.mean()
+
+        def move_one(one):
+            key, state, step = one
+            state, info = kernel(key, state, target, step, covariance, leapfrogs)
+            return state, info.acceptance_rate
+
+        state, rates = _for_each(move_one, (jax.random.split(moves_key, len(particles)), state, steps))
+        rate = rates.mean()
         step_size = jnp.minimum(step_size * jnp.exp(rate - _TARGET_ACCEPTANCE), _TRAJECTORY)
         return made + 1, key, state, step_size, accepted + rate, correlations(state)
 
     carry = 0, key, start, jnp.asarray(step_size, float), jnp.zeros(()), correlations(start)
     made, _, state, step_size, accepted, last = jax.lax.while_loop(unfinished, move, carry)
     return state.position, accepted / made, last, step_size
+
+
+def _for_each(function, rows):
+    """`function` of every row, a batch at a time: memory then depends on the batch, not on the number of particles."""
+    return jax.lax.map(function, rows, batch_size=_BATCH)
 
 
 def _finite_or_infinite(value):

@@ -8,7 +8,9 @@ from nsmbayes.surrogates.expfam import TanhNetwork as TanhNetwork
 from nsmbayes.surrogates.expfam import init_exponential_family as init_exponential_family
 from nsmbayes.surrogates.maf import MaskedAutoregressiveFlow as MaskedAutoregressiveFlow
 from nsmbayes.surrogates.maf import init_masked_autoregressive_flow as init_masked_autoregressive_flow
+from nsmbayes.surrogates.mdn import MixtureDensity as MixtureDensity
 from nsmbayes.surrogates.mdn import MixtureDensityNetwork as MixtureDensityNetwork
 from nsmbayes.surrogates.mdn import init_mixture_density_network as init_mixture_density_network
 from nsmbayes.surrogates.scaling import Standardiser as Standardiser
 from nsmbayes.surrogates.scaling import fit_standardiser as fit_standardiser
+from nsmbayes.surrogates.smoothness import require_smooth as require_smooth

@@ -38,12 +38,12 @@ class Surrogate(eqx.Module):
         """Score and Laplacian at x along the columns of `basis` (the matrix L)."""
 
     def at(
-        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, ""] | float
+        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
         """Derivatives as a function of many points y, with the work done that they share.
 
-        h is the noise level: the density is that of y + h e, e standard normal. A surrogate that cannot be smoothed
-        (`smoothable` is False) is only ever asked for h = 0.
+        h is the noise level: the density is that of y + h e, e standard normal. In one dimension it may be given for
+        each point. A surrogate that cannot be smoothed (`smoothable` is False) is only ever asked for h = 0.
         """
         del h
         return jax.vmap(lambda y: self.derivatives(theta, frame.offset + frame.basis @ y, frame.basis))
@@ -62,4 +62,8 @@ class Density(Surrogate):
 
     @abstractmethod
     def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
-        """The same for standardised theta and x, without the Jacobian of the standardiser: what training needs."""
+        """The same for standardised theta and x, without the Jacobian of the standardiser."""
+
+    def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
+        """What training minimises on average: by default -log q."""
+        return -self.network_log_prob(t, z)

@@ -1,6 +1,7 @@
 """The masked autoregressive flow: affine autoregressive transforms of a standard normal (Proposition 3), by FlowJAX."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
-from nsmbayes.surrogates.base import Density, Derivatives
+from nsmbayes.surrogates.base import Density, Derivatives, Frame
 from nsmbayes.surrogates.scaling import Standardiser, squash
 
 ACTIVATIONS = {"tanh": jnp.tanh, "softplus": jax.nn.softplus, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
@@ -69,6 +70,25 @@ class MaskedAutoregressiveFlow(Density):
         g, Hv = jax.vmap(lambda v: jax.jvp(gradient, (z,), (v,)), out_axes=(None, 0))(directions)
         curvatures = (directions * Hv).sum(axis=1)
         return Derivatives(D.T @ g, curvatures.sum() if self.probes is None else curvatures.mean())
+
+    def log_probs(self, theta: Float[Array, " d_theta"], x: Float[Array, "n d_x"]) -> Float[Array, " n"]:
+        """log q(x_i | theta) of many points."""
+        if x.shape[1] > 1:
+            return super().log_probs(theta, x)
+        frame = Frame(self.scale_x.centre, jnp.diag(self.scale_x.scale))
+        slope, curvature = self.at(theta, frame, 0.0)(jnp.zeros((1, 1), x.dtype))
+        y = self.scale_x(x)[:, 0]
+        return self.log_prob(theta, frame.offset) + y * (slope[0, 0] + 0.5 * curvature[0] * y)
+
+    def at(
+        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
+    ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
+        """Derivatives as a function of many points y."""
+        if len(frame.offset) > 1:
+            return super().at(theta, frame, h)
+        # Affine transforms of one coordinate make a Gaussian: one point tells everything about a parabola.
+        score, laplacian = self.derivatives(theta, frame.offset, frame.basis)
+        return lambda y: Derivatives(score + laplacian * y, jnp.full(len(y), laplacian))
 
 
 def init_masked_autoregressive_flow(

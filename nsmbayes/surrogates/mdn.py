@@ -1,8 +1,9 @@
 """The mixture density network: a Gaussian mixture for x whose parameters are a network of theta (Proposition 2)."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,15 +18,54 @@ from nsmbayes.surrogates.scaling import Standardiser, squash
 _OFF_DIAGONAL = 3.0  # larger ratios only cost digits: covariances then have condition numbers beyond 1e10
 
 
-class MixtureDensityNetwork(Density):
+class MixtureDensity(Density):
+    """A density that is a Gaussian mixture in standardised x, with parameters that depend on standardised theta."""
+
+    smoothable: ClassVar[bool] = True
+
+    scale_x: eqx.AbstractVar[Standardiser]
+    scale_theta: eqx.AbstractVar[Standardiser]
+
+    @abstractmethod
+    def mixture(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
+        """The mixture in the network's coordinates, for standardised theta."""
+
+    def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
+        """log q(z | t) in the network's coordinates."""
+        return self.mixture(t).smooth(0.0).log_prob(z[None])[0]
+
+    def log_prob(self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"]) -> Float[Array, ""]:
+        """log q(x | theta)."""
+        return self.log_probs(theta, x[None])[0]
+
+    def log_probs(self, theta: Float[Array, " d_theta"], x: Float[Array, "n d_x"]) -> Float[Array, " n"]:
+        """log q(x_i | theta) of many points, with one pass through the network."""
+        mixture = self.mixture(self.scale_theta(theta)).smooth(0.0)
+        return mixture.log_prob(self.scale_x(x)) - jnp.log(self.scale_x.scale).sum()
+
+    def at(
+        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
+    ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
+        """Derivatives as a function of many points y, the mixture convolved with noise of standard deviation h in y."""
+        D = frame.basis / self.scale_x.scale[:, None]
+        mixture = self.mixture(self.scale_theta(theta)).pull_back(self.scale_x(frame.offset), D)
+        return mixture.smooth(h).derivatives
+
+    def derivatives(
+        self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"], basis: Float[Array, "d_x d_x"]
+    ) -> Derivatives:
+        """Score and Laplacian at x along the columns of an invertible `basis`."""
+        score, laplacian = self.at(theta, Frame(x, basis), 0.0)(jnp.zeros_like(x)[None])
+        return Derivatives(score[0], laplacian[0])
+
+
+class MixtureDensityNetwork(MixtureDensity):
     """q(x | theta) = sum_k pi_k(theta) N(x; m_k(theta), S_k(theta)), in standardised coordinates.
 
     S_k = floor^2 I + L_k L_k', with L_k lower triangular and its entries bounded, so that the eigenvalues of S_k lie
     between floor^2 and a constant whatever theta is. theta is squashed smoothly, 3 tanh(t / 3), so that nothing
     extrapolates beyond what the network was trained on.
     """
-
-    smoothable: ClassVar[bool] = True
 
     layers: tuple[eqx.nn.Linear, ...]
     scale_x: Standardiser
@@ -40,11 +80,14 @@ class MixtureDensityNetwork(Density):
 
     def mixture(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
         """The mixture in the network's coordinates, for standardised theta."""
+        return self._mixture(self.layers, t)
+
+    def _mixture(self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"]) -> GaussianMixture:
         K, d = self.components, len(self.scale_x.scale)
         h = squash(t)
-        for layer in self.layers[:-1]:
+        for layer in layers[:-1]:
             h = jnp.tanh(layer(h))
-        logits, means, diagonal, lower = jnp.split(self.layers[-1](h), [K, K + K * d, K + 2 * K * d])
+        logits, means, diagonal, lower = jnp.split(layers[-1](h), [K, K + K * d, K + 2 * K * d])
         low, high = math.log(self.floor), math.log(self.ceiling)
         spread = jnp.exp(low + (high - low) * jax.nn.sigmoid(diagonal.reshape(K, d)))
         rows, columns = np.tril_indices(d, -1)
@@ -53,38 +96,24 @@ class MixtureDensityNetwork(Density):
         covariances = L @ L.transpose(0, 2, 1) + self.floor**2 * jnp.eye(d, dtype=h.dtype)
         return GaussianMixture(jax.nn.log_softmax(logits), means.reshape(K, d), covariances)
 
-    def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
-        """log q(z | t) in the network's coordinates."""
-        return self.mixture(t).factor().log_prob(z[None])[0]
 
-    def log_prob(self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"]) -> Float[Array, ""]:
-        """log q(x | theta)."""
-        return self.log_probs(theta, x[None])[0]
+class MixtureEnsemble(MixtureDensityNetwork):
+    """Several networks with equal weights: the mixture of their mixtures. Arrays in `layers` have one row a network."""
 
-    def log_probs(self, theta: Float[Array, " d_theta"], x: Float[Array, "n d_x"]) -> Float[Array, " n"]:
-        """log q(x_i | theta) of many points, with one pass through the network."""
-        mixture = self.mixture(self.scale_theta(theta)).factor()
-        return mixture.log_prob(self.scale_x(x)) - jnp.log(self.scale_x.scale).sum()
+    def _members(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
+        return eqx.filter_vmap(lambda layers: self._mixture(layers, t))(self.layers)
 
-    def at(
-        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, ""] | float
-    ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
-        """Derivatives as a function of many points y, the mixture convolved with noise of standard deviation h in y."""
-        D = frame.basis / self.scale_x.scale[:, None]
-        return (
-            self.mixture(self.scale_theta(theta))
-            .pull_back(self.scale_x(frame.offset), D)
-            .smooth(h)
-            .factor()
-            .derivatives
+    def mixture(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
+        """The mixture in the networks' coordinates, for standardised theta."""
+        log_weights, means, covariances = self._members(t)
+        d = means.shape[-1]
+        return GaussianMixture(
+            log_weights.ravel() - math.log(len(log_weights)), means.reshape(-1, d), covariances.reshape(-1, d, d)
         )
 
-    def derivatives(
-        self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"], basis: Float[Array, "d_x d_x"]
-    ) -> Derivatives:
-        """Score and Laplacian at x along the columns of an invertible `basis`."""
-        score, laplacian = self.at(theta, Frame(jnp.zeros_like(x), basis), 0.0)(jnp.linalg.solve(basis, x)[None])
-        return Derivatives(score[0], laplacian[0])
+    def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
+        """The mean of -log q over the networks, so that each is trained as it would be alone."""
+        return -jax.vmap(lambda member: member.smooth(0.0).log_prob(z[None])[0])(self._members(t)).mean()
 
 
 def init_mixture_density_network(
@@ -96,13 +125,26 @@ def init_mixture_density_network(
     hidden: tuple[int, ...],
     floor: float,
     ceiling: float,
+    ensemble: int = 1,
 ) -> MixtureDensityNetwork:
-    """An untrained network. The means of the components start spread over the bulk of the data."""
-    d_x, d_theta, K = len(scale_x.scale), len(scale_theta.scale), components
+    """An untrained network, or an ensemble. The means of the components start spread over the bulk of the data."""
+
+    def new_layers(key):
+        return _layers(key, len(scale_x.scale), len(scale_theta.scale), components, hidden)
+
+    options: dict[str, Any] = {
+        "scale_x": scale_x, "scale_theta": scale_theta, "components": components, "floor": floor, "ceiling": ceiling
+    }  # fmt: skip
+    if ensemble > 1:
+        return MixtureEnsemble(layers=eqx.filter_vmap(new_layers)(jax.random.split(key, ensemble)), **options)
+    return MixtureDensityNetwork(layers=new_layers(key), **options)
+
+
+def _layers(key: PRNGKeyArray, d_x: int, d_theta: int, K: int, hidden: tuple[int, ...]) -> tuple[eqx.nn.Linear, ...]:
     widths = (d_theta, *hidden, K * (1 + 2 * d_x + d_x * (d_x - 1) // 2))
     keys = jax.random.split(key, len(widths))
     layers = [eqx.nn.Linear(a, b, key=k) for a, b, k in zip(widths[:-1], widths[1:], keys[1:], strict=True)]
     means = slice(K, K + K * d_x)
     spread = jax.random.normal(keys[0], (K * d_x,))
     layers[-1] = eqx.tree_at(lambda layer: layer.bias, layers[-1], replace_fn=lambda bias: bias.at[means].set(spread))
-    return MixtureDensityNetwork(tuple(layers), scale_x, scale_theta, components, floor, ceiling)
+    return tuple(layers)

@@ -23,35 +23,43 @@ class GaussianMixture(NamedTuple):
             self.log_weights, (self.means - offset) @ inverse.T, inverse @ self.covariances @ inverse.T
         )
 
-    def smooth(self, h: Float[Array, ""] | float) -> "GaussianMixture":
-        """The density of y + h e, e standard normal: an exact convolution."""
-        return self._replace(covariances=self.covariances + h**2 * jnp.eye(self.means.shape[1]))
+    def smooth(self, h: Float[Array, "*points"] | float) -> "FactoredMixture":
+        """The density of y + h e, e standard normal: an exact convolution, ready to be evaluated at many points.
 
-    def factor(self) -> "FactoredMixture":
-        """With the work done that points share."""
-        factors = jnp.linalg.cholesky(self.covariances)
-        precisions = jax.vmap(lambda f: jax.scipy.linalg.cho_solve((f, True), jnp.eye(f.shape[0], dtype=f.dtype)))(
-            factors
-        )
+        In one dimension h may differ from point to point.
+        """
+        d = self.means.shape[1]
+        constant = 0.5 * d * jnp.log(2 * jnp.pi)
+        if d == 1:
+            variances = self.covariances[:, 0] + jnp.square(h)
+            log_scales = self.log_weights[:, None] - 0.5 * jnp.log(variances) - constant
+            precisions = 1 / variances
+            return FactoredMixture(log_scales, self.means, precisions[:, None, None, :], precisions)
+        factors = jnp.linalg.cholesky(self.covariances + jnp.square(h) * jnp.eye(d))
+        precisions = jax.vmap(lambda f: jax.scipy.linalg.cho_solve((f, True), jnp.eye(d, dtype=f.dtype)))(factors)
         log_det = jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
-        constant = 0.5 * self.means.shape[1] * jnp.log(2 * jnp.pi)
         traces = jnp.trace(precisions, axis1=1, axis2=2)
-        return FactoredMixture(self.log_weights - log_det - constant, self.means, precisions, traces)
+        return FactoredMixture(
+            (self.log_weights - log_det - constant)[:, None], self.means, precisions[..., None], traces[:, None]
+        )
 
 
 class FactoredMixture(NamedTuple):
-    """A mixture ready to be evaluated at many points: log q(y) = logsumexp_k(log_scale_k - |y - mean_k|^2_P_k / 2)."""
+    """A mixture ready to be evaluated at many points: log q(y) = logsumexp_k(log_scale_k - |y - mean_k|^2_P_k / 2).
 
-    log_scales: Float[Array, " k"]
+    The last axis of its parameters is for points: one column serves all of them.
+    """
+
+    log_scales: Float[Array, "k n_or_1"]
     means: Float[Array, "k d"]
-    precisions: Float[Array, "k d d"]
-    traces: Float[Array, " k"]
+    precisions: Float[Array, "k d d n_or_1"]
+    traces: Float[Array, "k n_or_1"]
 
     def _components(self, y: Float[Array, "n d"]) -> tuple[Float[Array, "k n"], Float[Array, "k d n"]]:
         # Points last, and products of tiny matrices as sums: the machine then vectorises the loops over points.
         residual = y.T - self.means[:, :, None]
-        scores = -(self.precisions[:, :, :, None] * residual[:, None, :, :]).sum(axis=2)
-        return self.log_scales[:, None] + 0.5 * (scores * residual).sum(axis=1), scores
+        scores = -(self.precisions * residual[:, None, :, :]).sum(axis=2)
+        return self.log_scales + 0.5 * (scores * residual).sum(axis=1), scores
 
     def log_prob(self, y: Float[Array, "n d"]) -> Float[Array, " n"]:
         """Log density at n points."""
@@ -68,4 +76,4 @@ class FactoredMixture(NamedTuple):
         s = (r[:, None] * scores).sum(axis=0)
         # far out the spread of a component that is not responsible for the point overflows: it does not count
         spread = jnp.where(r > 0, ((scores - s) ** 2).sum(axis=1), 0.0)
-        return Derivatives(s.T, (r * (spread - self.traces[:, None])).sum(axis=0))
+        return Derivatives(s.T, (r * (spread - self.traces)).sum(axis=0))

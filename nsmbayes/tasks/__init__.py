@@ -3,10 +3,12 @@
 from nsmbayes._checks import InputError
 from nsmbayes.tasks.base import Contamination, Observation, Task
 from nsmbayes.tasks.gnk import GNK
+from nsmbayes.tasks.radio import RADIO
+from nsmbayes.tasks.sir import SIR
 
 __all__ = ["Contamination", "Observation", "Task", "get", "names"]
 
-_TASKS = {task.name: task for task in (GNK,)}
+_TASKS = {task.name: task for task in (GNK, SIR, RADIO)}
 
 
 def names() -> tuple[str, ...]:
@@ -14,8 +16,8 @@ def names() -> tuple[str, ...]:
 
     Example:
         >>> from nsmbayes import tasks
-        >>> "gnk" in tasks.names()
-        True
+        >>> tasks.names()
+        ('gnk', 'sir', 'radio')
     """
     return tuple(_TASKS)
 

@@ -1,6 +1,5 @@
 """What a task is. A new task is one file that builds one `Task`."""
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
+from tqdm import tqdm
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
@@ -30,6 +30,19 @@ class Observation(NamedTuple):
     """The same observations before contamination."""
     is_outlier: Bool[np.ndarray, " n"]
     """Which rows the contamination touched."""
+
+
+class SimulateMany(Protocol):
+    """Draw one observation for each row of theta."""
+
+    def __call__(
+        self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"], *, progress: bool = False
+    ) -> Float[np.ndarray, "m d_x"]:
+        """Row i of the result depends on `keys[i]` and `theta[i]` alone, up to rounding, whatever the other rows are.
+
+        Build it with `all_at_once` or `in_chunks`. `progress` shows a bar where there is something to wait for.
+        """
+        ...
 
 
 class Contaminate(Protocol):
@@ -68,9 +81,11 @@ class Task:
         theta_true: the parameters behind the observations, shape (d_theta,).
         parameter_names: one name per parameter.
         x_names: one name per observed number.
-        simulate_one: draws ONE observation, `(key, theta) -> x` with theta (d_theta,) and x (d_x,); JAX must
-            be able to trace it.
+        simulate_many: draws one observation for each of many keys and parameters.
         kinds: the contaminations by name; the first is the default.
+        lattice: the step of each column of x whose values are whole multiples of one, 0 for a continuous column;
+            None if all of them are continuous. A density cannot be fitted to a lattice, so a method may want to
+            spread simulations and observations over one step. The simulator itself does not.
     """
 
     name: str
@@ -78,8 +93,9 @@ class Task:
     theta_true: Float[np.ndarray, " d_theta"]
     parameter_names: tuple[str, ...]
     x_names: tuple[str, ...]
-    simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]] = field(repr=False)
+    simulate_many: SimulateMany = field(repr=False)
     kinds: Mapping[str, Contamination] = field(repr=False)
+    lattice: tuple[float, ...] | None = None
 
     def __post_init__(self):
         # Tasks are shared between all their users, so nobody may write into them.
@@ -87,18 +103,23 @@ class Task:
         theta_true.setflags(write=False)
         object.__setattr__(self, "theta_true", theta_true)
         object.__setattr__(self, "kinds", MappingProxyType(dict(self.kinds)))
+        if self.lattice is not None:
+            steps = _checks.vector(self.lattice, "lattice", length=len(self.x_names))
+            if (steps < 0).any():
+                raise InputError(f"`lattice` must hold steps of at least 0; got {self.lattice}.")
+            object.__setattr__(self, "lattice", tuple(steps.tolist()))
 
     @property
     def contaminations(self) -> tuple[str, ...]:
         """The names that `observe` accepts as `contamination`; the first is its default."""
         return (*self.kinds, NONE)
 
-    @functools.cached_property
-    def _simulate(self) -> Callable[..., Float[Array, "m d_x"]]:
-        return jax.jit(jax.vmap(self.simulate_one))
-
-    def simulate(self, m: int, *, seed: int) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
+    def simulate(
+        self, m: int, *, seed: int, progress: bool = True
+    ) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
         """`m` pairs (theta, x) with theta from the prior and one x for each.
+
+        A bar appears after two seconds if `progress` is left on.
 
         Example:
             >>> from nsmbayes import tasks
@@ -107,14 +128,14 @@ class Task:
             ((5, 4), (5, 1))
         """
         theta = self.prior.sample((_checks.integer(m, "m", at_least=1),), seed)
-        return theta, self.simulator(theta, seed=seed)
+        return theta, self.simulator(theta, seed=seed, progress=progress)
 
     @double_precision
-    def simulator(self, theta: Any, *, seed: int) -> Float[np.ndarray, "m d_x"]:
+    def simulator(self, theta: Any, *, seed: int, progress: bool = True) -> Float[np.ndarray, "m d_x"]:
         """One draw of x for each row of `theta`."""
         theta = _checks.matrix(theta, "theta", width=self.prior.dim, width_is="parameters")
-        keys = jax.random.split(random_key(seed, _SIMULATION_STREAM), len(theta))
-        return np.array(self._simulate(keys, theta))
+        progress = _checks.flag(progress, "progress")
+        return self.simulate_many(simulation_keys(len(theta), seed), theta, progress=progress)
 
     @double_precision
     def observe(
@@ -141,16 +162,73 @@ class Task:
         kind = _checks.choice(kind, "contamination", self.contaminations)
         if fraction is not None:
             fraction = _checks.fraction(fraction, "fraction")
-        keys = jax.random.split(random_key(seed, _OBSERVATION_STREAM), n)
-        clean = np.array(self._simulate(keys, np.tile(self.theta_true, (n, 1))))
+        keys = observation_keys(n, seed)
+        clean = self.simulate_many(keys, np.tile(self.theta_true, (n, 1)))
         if kind == NONE:
             if fraction:
                 raise InputError(f"`fraction` is {fraction} but `contamination` is 'none': leave one of them out.")
             return Observation(x=clean.copy(), clean=clean, is_outlier=np.zeros(n, dtype=bool))
         contaminate, usual_fraction = self.kinds[kind]
-        rng = np.random.default_rng((_CONTAMINATION_STREAM, seed))
-        x, is_outlier = contaminate(clean, keys, fraction=usual_fraction if fraction is None else fraction, rng=rng)
+        fraction = usual_fraction if fraction is None else fraction
+        x, is_outlier = contaminate(clean, keys, fraction=fraction, rng=contamination_rng(seed))
         return Observation(x=x, clean=clean, is_outlier=is_outlier)
+
+
+def all_at_once(
+    simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]],
+) -> SimulateMany:
+    """Vectorise a simulator of ONE observation that JAX can trace. Compiled anew for every number of rows."""
+    vectorised = jax.jit(jax.vmap(simulate_one))
+
+    def simulate_many(keys, theta, *, progress=False):
+        del progress
+        return np.array(vectorised(keys, theta))
+
+    return simulate_many
+
+
+def in_chunks(simulate_rows: Callable[[Key[Array, " size"], Any, Any], Any], *, size: int) -> Callable[..., Any]:
+    """Run a simulator of `size` rows on any number of them, chunk by chunk.
+
+    What needs memory is a chunk, and one compilation serves any number of rows. The last chunk is filled up with
+    copies of its first row.
+
+    Args:
+        simulate_rows: `(keys, theta, wanted) -> arrays` with one row for each row of theta, made of functions that
+            are compiled with `jax.jit`. Rows that are not `wanted` are thrown away, so it may leave them out.
+        size: rows in a chunk.
+    """
+
+    def simulate_many(keys, theta, *, progress=False):
+        m, chunks = len(theta), []
+        # A fast simulator is done before the bar would show.
+        with tqdm(total=m, desc="simulating", unit="rows", disable=not progress, delay=2.0) as bar:
+            for start in range(0, m, size):
+                rows = np.arange(start, start + size)
+                wanted = rows < m
+                rows = np.where(wanted, rows, start)
+                used = int(wanted.sum())
+                result = simulate_rows(keys[rows], theta[rows], wanted)
+                chunks.append(jax.tree.map(lambda array, used=used: np.asarray(array)[:used], result))
+                bar.update(used)
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *chunks)
+
+    return simulate_many
+
+
+def simulation_keys(m: int, seed: int) -> Key[Array, " m"]:
+    """The keys behind `Task.simulator`, one a row: with them a task's own functions show what was simulated."""
+    return jax.random.split(random_key(seed, _SIMULATION_STREAM), m)
+
+
+def observation_keys(n: int, seed: int) -> Key[Array, " n"]:
+    """The keys behind `Task.observe`, one a row."""
+    return jax.random.split(random_key(seed, _OBSERVATION_STREAM), n)
+
+
+def contamination_rng(seed: int) -> np.random.Generator:
+    """The generator that `Task.observe` hands to a contamination."""
+    return np.random.default_rng((_CONTAMINATION_STREAM, _checks.integer(seed, "seed")))
 
 
 def random_key(seed: int, stream: int = 0) -> Key[Array, ""]:

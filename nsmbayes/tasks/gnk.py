@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from nsmbayes.contamination import huber_shift
 from nsmbayes.priors import GaussianPrior
-from nsmbayes.tasks.base import Contamination, Task
+from nsmbayes.tasks.base import Contamination, Task, all_at_once
 
 C = 0.8
 """How far skewness can go. Below about 0.83, G increases for every g and every k >= 0."""
@@ -49,6 +49,6 @@ GNK = Task(
     theta_true=np.array([1.0, 0.5, 1.0, -1.0]),
     parameter_names=("A", "log B", "g", "log k"),
     x_names=("x",),
-    simulate_one=simulate_one,
+    simulate_many=all_at_once(simulate_one),
     kinds={"shift": Contamination(shift, fraction=0.1)},
 )

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 import nsmbayes as nsm
-from nsmbayes.calibration.algorithm2 import reweighted_coverage
+from nsmbayes.calibration.reweighting import reweighted_coverage
 from nsmbayes.posteriors import Verdict
 
 
@@ -59,7 +59,7 @@ class Fake:
 def test_finds_the_calibrated_rate_of_a_gaussian_location():
     """With unit variance the calibrated rate is 1/2, the likelihood's; started there it stays within a factor of 2."""
     draw = Fake(np.random.default_rng(1).standard_normal((60, 2)))
-    found = nsm.ReweightingCalibration(initial_beta=0.5)(draw, 60, seed=0)
+    found = nsm.ReweightingCalibration(initial_beta=0.5)(draw, 60, seed=0).calibration
     assert found.verdict == Verdict.STEPS
     assert 0.25 < found.beta < 1.0
     np.testing.assert_allclose(found.minimiser, draw.x.mean(axis=0), atol=1e-3)
@@ -67,9 +67,9 @@ def test_finds_the_calibrated_rate_of_a_gaussian_location():
 
 def test_refreshes_draws_and_refuses_degenerate_weights():
     draw = Fake(np.random.default_rng(1).standard_normal((60, 2)))
-    moved = nsm.ReweightingCalibration(initial_beta=4.0, steps=10)(draw, 60, seed=0)
+    moved = nsm.ReweightingCalibration(initial_beta=4.0, steps=10)(draw, 60, seed=0).calibration
     assert moved.beta < 4.0
     assert draw.calls > 1
-    refused = nsm.ReweightingCalibration(initial_beta=4.0, refuse=0.9)(draw, 60, seed=0)
+    refused = nsm.ReweightingCalibration(initial_beta=4.0, refuse=0.9)(draw, 60, seed=0).calibration
     assert refused.verdict == Verdict.DEGENERATE
     assert len(refused.betas) == 0

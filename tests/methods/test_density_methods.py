@@ -37,9 +37,9 @@ def nle():
 
 @pytest.fixture(scope="module")
 def robust(nle):
-    return nsm.NSMBayes(
-        PRIOR, components=3, hidden=(24, 24), warmup=200, draws=300, parameter_names=("mean", "log sd")
-    ).adopt(nle)
+    """Without calibration, which has tests of its own."""
+    options = {"components": 3, "hidden": (24, 24), "warmup": 200, "draws": 300, "calibration": None}
+    return nsm.NSMBayes(PRIOR, parameter_names=("mean", "log sd"), **options).adopt(nle)
 
 
 def clean(n=60, seed=2):
@@ -72,7 +72,7 @@ def test_nle_is_the_exact_posterior_up_to_its_surrogate(nle):
 
 
 def test_outliers_move_nle_without_bound_and_nsm_bayes_only_so_far(nle, robust):
-    """With zeta = 2 the influence of an outlier is bounded but does not vanish: it is the same at -25 and at -2500."""
+    """The influence of an outlier is bounded: it is the same at -25 and at -2500."""
     means = {}
     for far in (-25.0, -2500.0):
         x = contaminated()
@@ -236,11 +236,76 @@ def test_bad_priors(prior, reason):
         {"warmup": 0},
         {"draws": 0},
         {"parameter_names": ("one",)},
+        {"ensemble": 0},
+        {"ensemble": 2, "surrogate": "maf"},
+        {"lattice": (-1.0,)},
+        {"lattice": "counts"},
     ],
 )
 def test_bad_options(options):
     with pytest.raises(nsm.InputError, match=f"`({'|'.join(options)})`"):
         nsm.NLE(PRIOR, **options)
+
+
+def test_a_prior_that_was_not_simulated_is_noticed(nle):
+    theta, x = simulations(400)
+    near = np.abs(theta[:, 0]) < 1
+    method = nsm.NLE(PRIOR, components=2, hidden=(4,), parameter_names=("mean", "log sd"))
+    with pytest.warns(UserWarning, match=r"\d+% of the prior lies where mean was never simulated"):
+        method.append_simulations(theta[near], x[near]).train(
+            settings=nsm.TrainingSettings(max_epochs=1), progress=False
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nsm.NLE(PRIOR, components=2, hidden=(4,)).append_simulations(theta, x).train(
+            settings=nsm.TrainingSettings(max_epochs=1), progress=False
+        )
+
+
+def test_modes_of_a_posterior_with_one(robust):
+    posterior = robust.build_posterior(contaminated(), beta=1.0, seed=0)
+    modes = posterior.modes()
+    assert modes.height[0] == 0
+    assert (modes.height <= 0).all()
+    assert modes.share[0] > 0.99
+    assert (np.abs(modes.theta[0] - posterior.mean) < posterior.stds).all()
+
+
+def test_lattice_data_are_spread_over_their_steps():
+    """Rounded to halves, x takes few values; with the step known, training and posterior see no two alike."""
+    theta, x = simulations(500)
+    x = np.round(2 * x) / 2
+    seen = []
+
+    class Watched(nsm.NLE):
+        def _dequantise(self, x, *stream):
+            seen.append((x, super()._dequantise(x, *stream)))
+            return seen[-1][1]
+
+    method = Watched(PRIOR, components=2, hidden=(4,), warmup=10, draws=10, lattice=(0.5,))
+    method.append_simulations(theta, x).train(settings=nsm.TrainingSettings(max_epochs=1), progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        method.build_posterior(np.round(2 * clean()) / 2, seed=0)
+    assert len(seen) == 2
+    for before, after in seen:
+        assert len(np.unique(before)) < len(before) / 2
+        assert len(np.unique(after)) == len(after)
+        np.testing.assert_array_equal(np.round(2 * after) / 2, before)
+    with pytest.raises(nsm.InputError, match="`lattice` must have 1 step"):
+        nsm.NLE(PRIOR, lattice=(1.0, 1.0)).append_simulations(theta, x).train(progress=False)
+
+
+def test_an_ensemble_of_networks_is_a_method_like_any_other(tmp_path):
+    method = nsm.NLE(PRIOR, components=2, hidden=(8,), ensemble=3, warmup=10, draws=10)
+    method.append_simulations(*simulations(500)).train(settings=nsm.TrainingSettings(max_epochs=2), progress=False)
+    with jax.enable_x64(True):
+        assert method.density.mixture(jnp.zeros(2)).means.shape == (6, 1)
+    method.save(tmp_path / "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        before, after = (m.build_posterior(clean(), seed=1) for m in (method, nsm.load(tmp_path / "model")))
+    np.testing.assert_array_equal(before.draws, after.draws)
 
 
 def test_untrained():

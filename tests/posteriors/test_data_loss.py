@@ -56,9 +56,9 @@ def test_single_level_loss_equals_its_definition(x64, d_x, d_theta):
         return (1 + y @ y) ** -1.0 * (score @ score) + 2 * jnp.trace(jax.jacfwd(flow)(y))
 
     loss = nsm_loss(surrogate, weight, centre, frame, x, (0.0,))
-    for theta in jnp.asarray(np.random.default_rng(2).standard_normal((5, d_theta))):
-        expected = jax.vmap(by_definition, (None, 0))(theta, jnp.asarray(x))
-        np.testing.assert_allclose(loss.each(theta), expected, rtol=1e-8, atol=1e-10)
+    thetas = jnp.asarray(np.random.default_rng(2).standard_normal((5, d_theta)))
+    expected = jax.jit(jax.vmap(jax.vmap(by_definition, (None, 0)), (0, None)))(thetas, jnp.asarray(x))
+    np.testing.assert_allclose(jax.jit(jax.vmap(loss.each))(thetas), expected, rtol=1e-8, atol=1e-10)
 
 
 def test_noisy_level_equals_monte_carlo_over_noise(x64):
@@ -97,7 +97,7 @@ class Normal(Density):
         return GaussianMixture(jnp.zeros(1), theta[:1, None], jnp.exp(2 * theta[1]).reshape(1, 1, 1))
 
     def network_log_prob(self, t, z):
-        return self._mixture(t).factor().log_prob(z[None])[0]
+        return self._mixture(t).smooth(0.0).log_prob(z[None])[0]
 
     def log_prob(self, theta, x):
         return self.network_log_prob(theta, x)
@@ -107,7 +107,7 @@ class Normal(Density):
         return Derivatives(score[0], laplacian[0])
 
     def at(self, theta, frame, h):
-        return self._mixture(theta).pull_back(frame.offset, frame.basis).smooth(h).factor().derivatives
+        return self._mixture(theta).pull_back(frame.offset, frame.basis).smooth(h).derivatives
 
 
 def test_without_a_weight_many_levels_are_the_likelihood(x64):
@@ -130,11 +130,17 @@ def test_chunks_change_nothing(x64, monkeypatch):
     centre, frame = whitened(x)
     theta = jnp.array([0.1, 0.2])
     losses = [nsm_loss(surrogate, nsm.IMQ(), centre, frame, x, (0.2, 0.4)), NLELoss(surrogate, jnp.asarray(x))]
-    whole = [(loss.each(theta), jax.grad(loss)(theta)) for loss in losses]
+
+    def values():
+        return [jax.jit(lambda t, loss=loss: (loss.each(t), loss(t), jax.grad(loss)(t)))(theta) for loss in losses]
+
+    whole = values()
     monkeypatch.setattr(data_loss, "_CHUNK", 16)
-    for loss, (each, gradient) in zip(losses, whole, strict=True):
-        np.testing.assert_allclose(loss.each(theta), each, rtol=1e-12)
-        np.testing.assert_allclose(jax.grad(loss)(theta), gradient, rtol=1e-9)
+    for (each, total, gradient), (chunked_each, chunked_total, chunked_gradient) in zip(whole, values(), strict=True):
+        np.testing.assert_allclose(chunked_each, each, rtol=1e-12)
+        np.testing.assert_allclose(each.sum(), total, rtol=1e-12)
+        np.testing.assert_allclose(chunked_total, total, rtol=1e-12)
+        np.testing.assert_allclose(chunked_gradient, gradient, rtol=1e-9)
 
 
 def test_a_far_observation_is_harmless_at_every_level(x64):

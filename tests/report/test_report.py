@@ -79,13 +79,15 @@ def test_figures_and_page_for_every_size(d_x, d_theta, posterior, tmp_path):
     page = write_report(subject, tmp_path / "new" / "folder", title="A title")
     assert page == tmp_path / "new" / "folder" / "report.html"
     assert {path.name for path in page.parent.iterdir()} == {  # no calibration, so no figure of it
-        "report.html", "weights.png", "weights.svg", "marginals.png", "marginals.svg"
+        "report.html", "weights.png", "weights.svg", "marginals.png", "marginals.svg",
+        *(("pairs.png", "pairs.svg") if d_theta > 1 else ()),
     }  # fmt: skip
-    for name in ("weights", "marginals"):
+    names = ("weights", "marginals", "pairs") if d_theta > 1 else ("weights", "marginals")
+    for name in names:
         assert 0.01 < _ink(imread(page.parent / f"{name}.png")) < 0.5
         assert ElementTree.parse(page.parent / f"{name}.svg").getroot().tag.endswith("svg")
     parsed = Page(page)
-    assert parsed.tags.count("svg") == parsed.tags.count("figure") == 2
+    assert parsed.tags.count("svg") == parsed.tags.count("figure") == len(names)
     assert "A title" in parsed.text
     assert f"50 observations, {d_theta} parameter{'s' if d_theta > 1 else ''}, β = 0.5" in "".join(parsed.text)
     assert "5 of 50 observations stand so far" in "".join(parsed.text)
@@ -147,7 +149,7 @@ def test_the_page_is_self_contained(posterior, tmp_path):
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(ids) > 50
     assert len(ids) == len(set(ids))
-    targets = {value for _, name, value in page.attributes if name.endswith("href")}
+    targets = {value for _, name, value in page.attributes if name.endswith("href") and value.startswith("#")}
     targets |= set(re.findall(r"url\((#[^)]*)\)", text))
     assert len(targets) > 10
     assert {target[1:] for target in targets} <= set(ids)

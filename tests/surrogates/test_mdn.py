@@ -93,8 +93,8 @@ def test_smoothing_is_a_convolution(x64):
 
     @jax.jit
     def both(mixture):
-        density = jnp.exp(mixture.factor().log_prob((y[:, None] - h * e).reshape(-1, 1))).reshape(len(y), len(e))
-        return mixture.smooth(h).factor().log_prob(y[:, None]), jnp.log(jnp.trapezoid(density * normal, e))
+        density = jnp.exp(mixture.smooth(0.0).log_prob((y[:, None] - h * e).reshape(-1, 1))).reshape(len(y), len(e))
+        return mixture.smooth(h).log_prob(y[:, None]), jnp.log(jnp.trapezoid(density * normal, e))
 
     np.testing.assert_allclose(*both(mixture), rtol=1e-9)
 
@@ -108,8 +108,8 @@ def test_pull_back_is_the_density_of_y(x64, d):
 
     @jax.jit
     def both(mixture):
-        of_x = mixture.factor().log_prob(offset + y @ basis.T)
-        return mixture.pull_back(offset, basis).factor().log_prob(y), of_x + jnp.linalg.slogdet(basis)[1]
+        of_x = mixture.smooth(0.0).log_prob(offset + y @ basis.T)
+        return mixture.pull_back(offset, basis).smooth(0.0).log_prob(y), of_x + jnp.linalg.slogdet(basis)[1]
 
     np.testing.assert_allclose(*both(mixture), rtol=1e-9)
 
@@ -198,3 +198,33 @@ def test_training_approaches_the_exact_likelihood():
     assert -0.005 < gap < 0.01
     assert _gap_after_training(rng.permutation(theta), x, components=4) > 0.3
     assert _gap_after_training(theta, x, components=1) > 0.3
+
+
+def test_an_ensemble_is_the_average_of_its_networks(x64):
+    key, d = jax.random.key(0), 2
+    scales = [Standardiser(jnp.zeros(k), jnp.ones(k), asinh=False) for k in (d, 3)]
+    options = {"components": 4, "hidden": (8, 8), "floor": 0.1, "ceiling": 10.0}
+    ensemble = init_mixture_density_network(key, *scales, ensemble=3, **options)
+    members = [init_mixture_density_network(k, *scales, **options) for k in jax.random.split(key, 3)]
+    theta, x = jnp.array([0.1, -0.4, 1.0]), jnp.array([[0.3, -0.2], [5.0, 1.0]])
+    log_probs = eqx.filter_jit(lambda network: network.log_probs(theta, x))
+    densities = jnp.stack([jnp.exp(log_probs(member)) for member in members])
+    np.testing.assert_allclose(log_probs(ensemble), jnp.log(densities.mean(axis=0)), rtol=1e-6)
+    each = jnp.stack([-jnp.log(d)[0] for d in densities]).mean()
+    loss = eqx.filter_jit(lambda network: network.training_loss(theta, x[0]))(ensemble)
+    assert float(loss) == pytest.approx(float(each), rel=1e-6)
+
+
+def test_an_ensemble_trains_each_network_as_if_it_were_alone():
+    """Gradients do not mix: a step of the ensemble moves every network as its own step would."""
+    scales = [Standardiser(jnp.zeros(1), jnp.ones(1), asinh=False)] * 2
+    options = {"components": 2, "hidden": (4,), "floor": 0.1, "ceiling": 10.0}
+    ensemble = init_mixture_density_network(jax.random.key(0), *scales, ensemble=2, **options)
+    first = init_mixture_density_network(jax.random.split(jax.random.key(0), 2)[0], *scales, **options)
+    t, z = jnp.array([0.3]), jnp.array([-0.7])
+
+    @eqx.filter_jit
+    def gradient(model):
+        return eqx.filter_grad(lambda m: m.training_loss(t, z))(model).layers[0].weight
+
+    np.testing.assert_allclose(2 * gradient(ensemble)[0], gradient(first), rtol=1e-5)

@@ -1,0 +1,104 @@
+"""Posteriors of bootstrap resamples by reweighting draws, and the coverage that they have."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nsmbayes._precision import double_precision
+from nsmbayes.posteriors.generalised import Target
+from nsmbayes.posteriors.learning_rate import Calibration
+from nsmbayes.samplers import Draws
+
+Draw = Callable[[float, int], tuple[Target, Draws]]
+"""Samples the posterior of the full data: draw(beta, seed)."""
+
+_BATCH = 32  # draws whose losses are in memory at once
+
+
+class Calibrated(NamedTuple):
+    """A learning rate, and draws of the posterior at it."""
+
+    calibration: Calibration
+    target: Target
+    draws: Draws
+
+
+class Losses(NamedTuple):
+    """Total losses at many parameters: of the full data and of each resample."""
+
+    full: Float[np.ndarray, " draws"]
+    resampled: Float[np.ndarray, "resamples draws"]
+
+
+def resample_counts(n: int, resamples: int, rng: np.random.Generator) -> Int[np.ndarray, "resamples n"]:
+    """How often each observation occurs in each bootstrap resample."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+
+
+@double_precision
+def each_loss(target: Target, positions: Float[np.ndarray, "draws d"]) -> Float[np.ndarray, "draws n"]:
+    """The loss of each observation at unconstrained parameters."""
+    return np.asarray(_each(target, jnp.asarray(positions)))
+
+
+@eqx.filter_jit
+def _each(target: Target, positions: Float[Array, "draws d"]) -> Float[Array, "draws n"]:
+    return jax.lax.map(lambda u: target.loss.each(target.prior.constrain(u)), positions, batch_size=_BATCH)
+
+
+@double_precision
+def total_losses(
+    target: Target, positions: Float[np.ndarray, "draws d"], counts: Int[np.ndarray, "resamples n"]
+) -> Losses:
+    """The losses of resamples at unconstrained parameters, without a table of every observation's.
+
+    The weights of the observations stay those of the full data.
+    """
+    full, resampled = _totals(target, jnp.asarray(positions), jnp.asarray(counts, float))
+    return Losses(np.asarray(full), np.asarray(resampled).T)
+
+
+@eqx.filter_jit
+def _totals(target: Target, positions: Float[Array, "draws d"], counts: Float[Array, "resamples n"]):
+    def totals(u):
+        each = target.loss.each(target.prior.constrain(u))
+        return each.sum(), counts @ each
+
+    return jax.lax.map(totals, positions, batch_size=_BATCH)
+
+
+def reweighted_coverage(
+    positions: Float[np.ndarray, "draws d"],
+    log_weights: Float[np.ndarray, "resamples draws"],
+    reference: Float[np.ndarray, " d"],
+    level: float,
+) -> tuple[float, float]:
+    """Fraction of reweighted regions that contain the reference, and the mean relative effective sample size.
+
+    The region of a resample is the ellipsoid of the weighted mean and covariance that holds `level` of the weight.
+    """
+    W = normalised(log_weights)
+    inside = []
+    for weights in W:
+        mean = weights @ positions
+        centred = positions - mean
+        covariance = (weights[:, None] * centred).T @ centred
+        # a few draws that carry all the weight have a singular covariance; such a resample counts through its ESS
+        solve = np.linalg.pinv(covariance, hermitian=True)
+        distances = np.einsum("ni,ij,nj->n", centred, solve, centred)
+        order = np.argsort(distances)
+        cut = distances[order][min(np.searchsorted(np.cumsum(weights[order]), level), len(order) - 1)]
+        offset = reference - mean
+        inside.append(offset @ solve @ offset <= cut)
+    return float(np.mean(inside)), float((1 / (W**2).sum(axis=1)).mean() / len(positions))
+
+
+def normalised(log_weights: Float[np.ndarray, "*k draws"]) -> Float[np.ndarray, "*k draws"]:
+    """Weights that add up to one."""
+    weights = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)

@@ -1,0 +1,54 @@
+"""Is a density twice differentiable in x? Score matching is only valid if it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes._checks import InputError
+from nsmbayes._precision import double_precision
+from nsmbayes.surrogates.base import Density
+
+_LINES = 64
+_POINTS = 4097
+_LENGTH = 0.5  # of a line, in robust scales of the simulations
+_TOLERANCE = 1e-3
+
+
+@double_precision
+def require_smooth(density: Density, theta: Float[np.ndarray, "m d_theta"], x: Float[np.ndarray, "m d_x"]) -> None:
+    """Refuse a density whose score jumps, like that of a spline flow or of a ReLU network.
+
+    Along lines through simulations, the integral of the second derivative of log q must give back the change of the
+    first. Where the first one jumps, the second one as automatic differentiation sees it misses the jump.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.integers(len(x), size=_LINES)
+    scale = np.subtract(*np.quantile(x, [0.75, 0.25], axis=0)) / 1.35
+    directions = _LENGTH * scale * rng.standard_normal((_LINES, x.shape[1]))
+    slopes, curvatures = map(np.asarray, _along_lines(density, theta[rows], x[rows] - directions / 2, directions))
+    change = slopes[:, -1] - slopes[:, 0]
+    variation = np.abs(np.diff(slopes, axis=1)).sum(axis=1) + np.abs(curvatures).mean(axis=1)
+    error, coarser_error = (
+        np.abs(np.trapezoid(curvatures[:, ::step], dx=step / (_POINTS - 1), axis=1) - change) for step in (1, 4)
+    )
+    # a jump stays when the grid becomes finer; what a coarse grid misses of a narrow peak does not
+    jumps = (error > _TOLERANCE * variation) & (error > 0.3 * coarser_error)
+    if jumps.any() or not np.isfinite(slopes).all():
+        raise InputError(
+            f"`density` is not twice differentiable in x: on {max(jumps.sum(), 1)} of {_LINES} lines through the "
+            "simulations its score jumps or is not finite. A spline flow or a ReLU network is of this kind, and score "
+            "matching is not valid for it. Use a Gaussian mixture, or affine transforms with smooth activations such "
+            "as tanh."
+        )
+
+
+def _along_lines(density, theta, start, direction):
+    @jax.jit
+    def along(theta, start, direction):
+        def slope(t):
+            return jax.grad(lambda t: density.log_prob(theta, start + t * direction))(t)
+
+        return jax.lax.map(lambda t: (slope(t), jax.grad(slope)(t)), jnp.linspace(0, 1, _POINTS), batch_size=_POINTS)
+
+    return jax.lax.map(lambda line: along(*line), tuple(map(jnp.asarray, (theta, start, direction))))
