@@ -8,6 +8,8 @@ from jaxtyping import Array, Float
 
 from nsmbayes.surrogates.base import Derivatives
 
+_SMALL = 8  # dimensions up to which Cholesky's algorithm is written out
+
 
 class GaussianMixture(NamedTuple):
     """sum_k exp(log_weight_k) N(mean_k, covariance_k)."""
@@ -35,13 +37,34 @@ class GaussianMixture(NamedTuple):
             log_scales = self.log_weights[:, None] - 0.5 * jnp.log(variances) - constant
             precisions = 1 / variances
             return FactoredMixture(log_scales, self.means, precisions[:, None, None, :], precisions)
-        factors = jnp.linalg.cholesky(self.covariances + jnp.square(h) * jnp.eye(d))
-        precisions = jax.vmap(lambda f: jax.scipy.linalg.cho_solve((f, True), jnp.eye(d, dtype=f.dtype)))(factors)
-        log_det = jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        precisions, log_det = _inverse(self.covariances + jnp.square(h) * jnp.eye(d))
         traces = jnp.trace(precisions, axis1=1, axis2=2)
         return FactoredMixture(
-            (self.log_weights - log_det - constant)[:, None], self.means, precisions[..., None], traces[:, None]
+            (self.log_weights - 0.5 * log_det - constant)[:, None], self.means, precisions[..., None], traces[:, None]
         )
+
+
+def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Array, " k"]]:
+    """Inverses and log determinants of covariance matrices, of small ones by Cholesky's algorithm written out.
+
+    A library call a matrix would cost more than the few operations that it makes: these run over all matrices at once.
+    """
+    d = S.shape[-1]
+    if d > _SMALL:
+        return jnp.linalg.inv(S), jnp.linalg.slogdet(S)[1]
+    L = [[S[:, i, j] for j in range(d)] for i in range(d)]  # entries above the diagonal are not used
+    for j in range(d):
+        L[j][j] = jnp.sqrt(L[j][j] - sum(L[j][k] ** 2 for k in range(j)))
+        for i in range(j + 1, d):
+            L[i][j] = (L[i][j] - sum(L[i][k] * L[j][k] for k in range(j))) / L[j][j]
+    W = [[jnp.zeros_like(S[:, 0, 0])] * d for _ in range(d)]  # the inverse of L
+    for j in range(d):
+        W[j][j] = 1 / L[j][j]
+        for i in range(j + 1, d):
+            W[i][j] = -sum(L[i][k] * W[k][j] for k in range(j, i)) / L[i][i]
+    inverse = [[sum(W[i][a] * W[i][b] for i in range(max(a, b), d)) for b in range(d)] for a in range(d)]
+    log_det = 2 * sum(jnp.log(L[j][j]) for j in range(d))
+    return jnp.stack([jnp.stack(row, axis=-1) for row in inverse], axis=-2), jnp.asarray(log_det)
 
 
 class FactoredMixture(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork, Standardiser, init_mixture_density_network
 from nsmbayes.surrogates.mdn import _OFF_DIAGONAL
-from nsmbayes.surrogates.mixture import GaussianMixture
+from nsmbayes.surrogates.mixture import GaussianMixture, _inverse
 from nsmbayes.training import TrainingSettings, fit
 
 FLOOR, CEILING = 0.05, 20.0
@@ -228,3 +228,13 @@ def test_an_ensemble_trains_each_network_as_if_it_were_alone():
         return eqx.filter_grad(lambda m: m.training_loss(t, z))(model).layers[0].weight
 
     np.testing.assert_allclose(2 * gradient(ensemble)[0], gradient(first), rtol=1e-5)
+
+
+@pytest.mark.parametrize("d", [2, 3, 6, 9])
+def test_inverses_written_out_are_those_of_the_library(x64, d):
+    rng = np.random.default_rng(d)
+    A = rng.standard_normal((7, d, d))
+    S = jnp.asarray(A @ A.transpose(0, 2, 1) + 0.01 * np.eye(d))
+    inverses, log_dets = jax.jit(_inverse)(S)
+    np.testing.assert_allclose(inverses @ S, np.tile(np.eye(d), (7, 1, 1)), atol=1e-8)
+    np.testing.assert_allclose(log_dets, np.linalg.slogdet(S)[1], rtol=1e-9)
