@@ -66,9 +66,12 @@ def write_report(
                 "Every pair of parameters: the regions that hold 50 and 95 % of each posterior, and some of its draws.",
             )
         )
+    learning_rate = ""
     if posterior.calibration is not None:
-        caption = f"How the learning rate was chosen: {posterior.calibration.describe()}"
-        figures.append(("calibration", plot_calibration(posterior.calibration), caption))
+        learning_rate = f"How the learning rate was chosen: {posterior.calibration.describe()}"
+        if len(posterior.calibration.betas) > 1:
+            figures.append(("calibration", plot_calibration(posterior.calibration), learning_rate))
+            learning_rate = ""
     for name, fig, _ in figures:
         save(fig, folder, name)
     body = [
@@ -88,6 +91,7 @@ def write_report(
             f"<figure>{_svg(fig, name)}<figcaption>{html.escape(caption)}</figcaption></figure>"
             for name, fig, caption in figures
         ),
+        f"<p>{html.escape(learning_rate)}</p>" if learning_rate else "",
         "<h2>Observations it distrusts</h2>",
         _distrusted(posterior),
     ]

@@ -216,7 +216,9 @@ def plot_calibration(calibration: Calibration) -> Figure:
         axes[1].plot(steps, calibration.coverages, "o-", color=COLOURS["nsm-bayes-conj"], ms=4)
         axes[1].set(xlabel="step", ylabel="bootstrap coverage", ylim=(0, 1.03))
     else:
-        axes[0].step(calibration.betas, calibration.coverages, where="mid", color=COLOURS["nsm-bayes-conj"], lw=2)
+        axes[0].step(
+            calibration.betas, calibration.coverages, where="mid", marker=".", color=COLOURS["nsm-bayes-conj"], lw=2
+        )
         axes[0].axvline(calibration.beta, **chosen)
         axes[0].set(xscale="log", xlabel="learning rate β", ylabel="bootstrap coverage", ylim=(0, 1.03))
     axes[-1].axhline(calibration.target, ls=":", color=COLOURS["prior"], label=f"target {calibration.target:.0%}")
