@@ -33,6 +33,9 @@ class ConjugatePosterior:
 
     method, label = "nsm-bayes-conj", "NSM-Bayes-conj"
 
+    certificate: Any = None
+    """What has been proved about the robustness of this posterior; None as long as nothing has been."""
+
     def __init__(
         self,
         prior: GaussianPrior,

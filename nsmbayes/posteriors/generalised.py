@@ -76,6 +76,9 @@ class GeneralisedPosterior:
     Built by the `build_posterior` of a method.
     """
 
+    certificate: Any = None
+    """What has been proved about the robustness of this posterior; None as long as nothing has been."""
+
     def __init__(
         self,
         method: tuple[str, str],
