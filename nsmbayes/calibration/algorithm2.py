@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 from nsmbayes import _checks
 from nsmbayes._precision import double_precision
 from nsmbayes.calibration.algorithm1 import next_beta
-from nsmbayes.calibration.reweighting import Calibrated, Draw, each_loss, resample_counts, reweighted_coverage
-from nsmbayes.posteriors.generalised import Target
+from nsmbayes.calibration.reweighting import Calibrated, Draw, resample_counts, reweighted_coverage
+from nsmbayes.posteriors.generalised import Target, each_loss
 from nsmbayes.posteriors.learning_rate import Calibration, Verdict
 
 

@@ -41,17 +41,6 @@ def resample_counts(n: int, resamples: int, rng: np.random.Generator) -> Int[np.
 
 
 @double_precision
-def each_loss(target: Target, positions: Float[np.ndarray, "draws d"]) -> Float[np.ndarray, "draws n"]:
-    """The loss of each observation at unconstrained parameters."""
-    return np.asarray(_each(target, jnp.asarray(positions)))
-
-
-@eqx.filter_jit
-def _each(target: Target, positions: Float[Array, "draws d"]) -> Float[Array, "draws n"]:
-    return jax.lax.map(lambda u: target.loss.each(target.prior.constrain(u)), positions, batch_size=_BATCH)
-
-
-@double_precision
 def total_losses(
     target: Target, positions: Float[np.ndarray, "draws d"], counts: Int[np.ndarray, "resamples n"]
 ) -> Losses:

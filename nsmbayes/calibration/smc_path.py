@@ -72,12 +72,13 @@ class PathCalibration:
         """The calibrated learning rate and draws at it; `draw(beta, seed)` samples the posterior of the full data."""
         counts = resample_counts(n, self.bootstraps, np.random.default_rng(seed))
         target, draws = draw(self.largest, seed)
-        minimiser = draws.flat.mean(axis=0)
+        minimiser = None
         if self.reference == "minimiser":
             minimiser = minimise(_loss, target, draws.flat[:: -(-len(draws.flat) // 32)]).points[0]
         losses = total_losses(target, draws.flat, counts)
         log_weights = -self.largest * (losses.resampled - losses.full)
-        coverage, ess = reweighted_coverage(draws.flat, log_weights, minimiser, self.target)
+        reference = draws.flat.mean(axis=0) if minimiser is None else minimiser
+        coverage, ess = reweighted_coverage(draws.flat, log_weights, reference, self.target)
         if coverage >= self.target and ess * len(draws.flat) >= self.least_ess:
             betas, coverages = np.array([self.largest]), np.array([coverage])
             beta, verdict = self.largest, Verdict.UNBOUNDED
@@ -101,9 +102,9 @@ class PathCalibration:
         )
         return Calibrated(calibration, target, draws)
 
-    def _coverage(self, pool: "Pool", resampled: np.ndarray, beta: float, minimiser: np.ndarray) -> float:
+    def _coverage(self, pool: "Pool", resampled: np.ndarray, beta: float, minimiser: np.ndarray | None) -> float:
         reference = minimiser
-        if self.reference == "posterior-mean":
+        if reference is None:
             reference = normalised(-beta * pool.losses - pool.log_density) @ pool.positions
         log_weights = -beta * resampled - pool.log_density
         coverage, ess = reweighted_coverage(pool.positions, log_weights, reference, self.target)

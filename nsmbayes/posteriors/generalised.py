@@ -141,8 +141,8 @@ class GeneralisedPosterior:
     @double_precision
     def influence(self) -> Float[np.ndarray, " n"]:
         """KL(posterior || posterior without observation i), from the draws: log E e^a - E a with a = beta loss_i."""
-        theta = jnp.asarray(self._flat[:: max(1, len(self._flat) // _INFLUENCE_DRAWS)])
-        a = self.beta * np.asarray(_all_losses(self.target.loss, theta))
+        flat = self.result.flat
+        a = self.beta * each_loss(self.target, flat[:: max(1, len(flat) // _INFLUENCE_DRAWS)])
         return np.maximum(logsumexp(a, axis=0) - np.log(len(a)) - a.mean(axis=0), 0)
 
     @property
@@ -250,9 +250,15 @@ def _unconstrained_draws(prior: UnconstrainedPrior, count: int) -> np.ndarray:
     return np.asarray(prior.sample(jax.random.key(1), count))
 
 
+@double_precision
+def each_loss(target: Target, positions: Float[np.ndarray, "draws d"]) -> Float[np.ndarray, "draws n"]:
+    """The loss of each observation at many unconstrained parameters."""
+    return np.asarray(_each(target, jnp.asarray(positions)))
+
+
 @eqx.filter_jit
-def _all_losses(loss: DataLoss, theta: Float[Array, "draws d"]) -> Float[Array, "draws n"]:
-    return jax.lax.map(loss.each, theta, batch_size=32)
+def _each(target: Target, positions: Float[Array, "draws d"]) -> Float[Array, "draws n"]:
+    return jax.lax.map(lambda u: target.loss.each(target.prior.constrain(u)), positions, batch_size=32)
 
 
 @eqx.filter_jit

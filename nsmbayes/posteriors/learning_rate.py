@@ -40,7 +40,7 @@ class Calibration:
     betas: Float[np.ndarray, " tried"]
     coverages: Float[np.ndarray, " tried"]
     target: float
-    minimiser: Float[np.ndarray, " d"]
+    minimiser: Float[np.ndarray, " d"] | None  # of the loss; None if it was not needed
     verdict: Verdict
     method: str
     bootstraps: int
