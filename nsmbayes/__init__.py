@@ -15,6 +15,8 @@ from nsmbayes.methods import NSMBayes as NSMBayes
 from nsmbayes.methods import NSMBayesConj as NSMBayesConj
 from nsmbayes.methods import load as load
 from nsmbayes.priors import GaussianPrior as GaussianPrior
+from nsmbayes.robustness import Certificate as Certificate
+from nsmbayes.robustness import certify as certify
 from nsmbayes.training import TrainingSettings as TrainingSettings
 from nsmbayes.weights import IMQ as IMQ
 from nsmbayes.weights import Constant as Constant

@@ -9,6 +9,7 @@ from scipy import stats
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes.losses import Quadratic
+from nsmbayes.posteriors.certified import Certified
 from nsmbayes.posteriors.doubts import describe_doubts
 from nsmbayes.posteriors.family_loss import FamilyLoss, LossRecipe, each_loss, total_loss, weights_of
 from nsmbayes.posteriors.learning_rate import Calibration
@@ -25,16 +26,13 @@ def gaussian_posterior(
     return np.linalg.solve(precision, shift[..., None])[..., 0], precision
 
 
-class ConjugatePosterior:
+class ConjugatePosterior(Certified):
     """A Gaussian generalised posterior N(mean, covariance) that knows the data it came from.
 
     Built by `NSMBayesConj.build_posterior`. It never changes: `update`, `with_beta` and `with_prior` return new ones.
     """
 
     method, label = "nsm-bayes-conj", "NSM-Bayes-conj"
-
-    certificate: Any = None
-    """What has been proved about the robustness of this posterior; None as long as nothing has been."""
 
     def __init__(
         self,
@@ -192,6 +190,7 @@ class ConjugatePosterior:
             low, high = self.interval(j)
             lines.append(f"{name:<12}{mean:>10.3f}{std:>10.3f}{low:>10.3f}{high:>10.3f}{prior_std:>10.3f}")
         lines.append(describe_doubts(self.weights))
+        lines.append(self.certificate.wrapped())
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
         return "\n".join(lines)

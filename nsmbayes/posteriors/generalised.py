@@ -14,6 +14,7 @@ from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
 from nsmbayes.minima import minimise
+from nsmbayes.posteriors.certified import Certified
 from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.doubts import describe_doubts
 from nsmbayes.posteriors.empirical import Empirical
@@ -70,14 +71,11 @@ def _energy(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
     return -log_density(u, target)
 
 
-class GeneralisedPosterior:
+class GeneralisedPosterior(Certified):
     """Draws from a generalised posterior, the data they came from, and how far to trust them.
 
     Built by the `build_posterior` of a method.
     """
-
-    certificate: Any = None
-    """What has been proved about the robustness of this posterior; None as long as nothing has been."""
 
     def __init__(
         self,
@@ -216,6 +214,7 @@ class GeneralisedPosterior:
                 f"{self.result.r_hat[j]:>8.3f}{self.result.ess[j]:>8.0f}"
             )
         lines.append(describe_doubts(self.weights))
+        lines.append(self.certificate.wrapped())
         if not self.converged:
             lines.append("NOT CONVERGED: the chains disagree or are too short. Sample longer or from more chains.")
         if self.result.divergences.sum():

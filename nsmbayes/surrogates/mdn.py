@@ -15,7 +15,7 @@ from nsmbayes.surrogates.base import Density, Derivatives, Frame
 from nsmbayes.surrogates.mixture import GaussianMixture
 from nsmbayes.surrogates.scaling import Standardiser, squash
 
-_OFF_DIAGONAL = 3.0  # larger ratios only cost digits: covariances then have condition numbers beyond 1e10
+OFF_DIAGONAL = 3.0  # larger ratios only cost digits: covariances then have condition numbers beyond 1e10
 
 
 class MixtureDensity(Density):
@@ -92,7 +92,7 @@ class MixtureDensityNetwork(MixtureDensity):
         spread = jnp.exp(low + (high - low) * jax.nn.sigmoid(diagonal.reshape(K, d)))
         rows, columns = np.tril_indices(d, -1)
         L = jnp.tile(jnp.eye(d, dtype=h.dtype), (K, 1, 1))
-        L = spread[:, :, None] * L.at[:, rows, columns].set(_OFF_DIAGONAL * jnp.tanh(lower.reshape(K, -1)))
+        L = spread[:, :, None] * L.at[:, rows, columns].set(OFF_DIAGONAL * jnp.tanh(lower.reshape(K, -1)))
         covariances = L @ L.transpose(0, 2, 1) + self.floor**2 * jnp.eye(d, dtype=h.dtype)
         return GaussianMixture(jax.nn.log_softmax(logits), means.reshape(K, d), covariances)
 

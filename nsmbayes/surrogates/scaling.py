@@ -12,12 +12,13 @@ from nsmbayes._precision import double_precision
 KINDS = ("robust", "robust-asinh", "zscore", "none")
 
 _MAD_TO_STD = 1.4826022185056018  # 1 / Phi^-1(3/4): makes the MAD consistent for the standard deviation of a Gaussian
+SQUASHED = 3.0  # the bound of squashed parameters
 _FAR = 1e30  # beyond this every tanh unit is saturated; stopping here keeps inf - inf out of the affine maps
 
 
 def squash(t: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     """3 tanh(t / 3): nearly the identity over the bulk of standardised parameters, bounded beyond."""
-    return 3 * jnp.tanh(t / 3)
+    return SQUASHED * jnp.tanh(t / SQUASHED)
 
 
 class Standardiser(eqx.Module):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork, Standardiser, init_mixture_density_network
-from nsmbayes.surrogates.mdn import _OFF_DIAGONAL
+from nsmbayes.surrogates.mdn import OFF_DIAGONAL
 from nsmbayes.surrogates.mixture import GaussianMixture, _inverse
 from nsmbayes.training import TrainingSettings, fit
 
@@ -76,7 +76,7 @@ def test_eigenvalues_of_the_covariances_are_bounded_whatever_theta(x64, d_x):
     theta = rng.standard_normal((500, 2)) * 10 ** rng.uniform(-1, 6, (500, 1))
     mixtures = jax.jit(jax.vmap(lambda theta: model.mixture(model.scale_theta(theta))))(jnp.asarray(theta))
     eigenvalues = np.linalg.eigvalsh(np.asarray(mixtures.covariances))
-    bound = FLOOR**2 + CEILING**2 * (d_x + _OFF_DIAGONAL**2 * d_x * (d_x - 1) / 2)
+    bound = FLOOR**2 + CEILING**2 * (d_x + OFF_DIAGONAL**2 * d_x * (d_x - 1) / 2)
     rounding = 1e-14 * bound
     assert eigenvalues.min() >= FLOOR**2 - rounding
     assert eigenvalues.max() <= bound + rounding

@@ -1,0 +1,128 @@
+"""What has been proved about the robustness of one posterior, and in which words."""
+
+import textwrap
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+_WIDTH = 110
+_MEANINGS = {
+    "A1": "the weight and its gradient are bounded",
+    "A2": "log q is twice differentiable in x, and what the loss integrates is bounded",
+    "A3": "q is an exponential family, linear in theta",
+    "A4": "the weight holds down the growth of the score and of its derivative in x, for all theta",
+    "A4'": "the same by powers of |x| and |theta|, with inverse multiquadric weight and a sub-exponential prior",
+    "A5": "the derivatives of T and b are held down by the weight",
+    "prior": "the prior has a bounded density and sub-exponential tails",
+    "scatter": "the location and scatter behind the weight cannot be moved far by a few observations",
+}
+
+
+class Check(NamedTuple):
+    """Whether one assumption holds, and why or why not. `holds` is None where the theorem at hand does not need it."""
+
+    holds: bool | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """A theorem about one posterior: the fitted network, the weight, the prior and the location and scatter as they are.
+
+    `robust` is only ever True where a proof has been carried through with explicit constants. False means that there
+    is a reason why not, or that no proof is known; `explain()` says which.
+
+    Example:
+        >>> from nsmbayes.robustness import Certificate, Check
+        >>> checks = {"A1": Check(False, "the weight is a function of the user's, of which nothing is known")}
+        >>> certificate = Certificate(theorem="Theorem 2", checks=checks)
+        >>> certificate.robust
+        False
+        >>> print(certificate.verdict)
+        NOT certified robust: the weight is a function of the user's, of which nothing is known (A1).
+    """
+
+    theorem: str
+    """The result that gives the guarantee, or that excludes it."""
+    checks: dict[str, Check]
+    """Every assumption that was looked at, by its name in the paper; also "prior" and "scatter"."""
+    assumption: str | None = None
+    """The assumption through which robustness follows: "A4", "A4'" or "A5"; None if it does not."""
+    constants: dict[str, float] = field(default_factory=dict)
+    """Explicit constants, rounded outward; see the documentation for their names."""
+    influence_bound: float | None = None
+    """KL(posterior || posterior with one observation replaced by any x) is at most this, with the weight as it stands."""
+    vanishing: bool = False
+    """Whether an observation's part in the loss tends to 0 as it moves away, as if it were not there."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know besides."""
+
+    @property
+    def robust(self) -> bool:
+        """Whether robustness has been proved."""
+        return self.assumption is not None and not self.failures
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The assumptions that do not hold, or that could not be shown to."""
+        return tuple(name for name, check in self.checks.items() if check.holds is False)
+
+    def without_bound(self) -> "Certificate":
+        """The same without an influence bound: what is not robust has none."""
+        return replace(self, influence_bound=None)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        if not self.robust:
+            reasons = "; ".join(dict.fromkeys(f"{self.checks[name].why} ({name})" for name in self.failures))
+            return f"NOT certified robust: {reasons or self.theorem}."
+        bound = ""
+        if self.influence_bound is not None:
+            bound = f"; it changes the posterior by a KL divergence of at most {self.influence_bound:.3g}"
+        return f"Certified robust ({self.assumption}): one observation has bounded influence wherever it lies{bound}."
+
+    def wrapped(self) -> str:
+        """The verdict, broken into lines for a terminal."""
+        return "\n".join(_wrapped(self.verdict))
+
+    def explain(self) -> str:
+        """The verdict, every assumption in words, and the constants."""
+        lines = [self.wrapped(), "", f"By {self.theorem}."]
+        for name, check in self.checks.items():
+            mark = {True: "holds", False: "FAILS", None: "not needed"}[check.holds]
+            lines += _wrapped(f"{name:<8}{mark}: {_MEANINGS[name]}. {_sentence(check.why)}", indent=8)
+        if self.robust:
+            far = (
+                "In the limit of a distant observation it is as if that observation were not there."
+                if self.vanishing
+                else "A distant observation keeps some influence: bounded, but it does not vanish."
+            )
+            lines += ["", *_wrapped(far)]
+        for note in self.notes:
+            lines += ["", *_wrapped(note)]
+        if self.constants:
+            lines += ["", "Constants, rounded outward:"]
+            lines += [f"  {name:<28}{value:.6g}" for name, value in self.constants.items()]
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, as JSON can hold it: numbers that are not finite become None."""
+        return {
+            "robust": self.robust,
+            "assumption": self.assumption,
+            "theorem": self.theorem,
+            "verdict": self.verdict,
+            "influence_bound": self.influence_bound,
+            "vanishing": self.vanishing,
+            "checks": {name: {"holds": check.holds, "why": check.why} for name, check in self.checks.items()},
+            "constants": {k: v if abs(v) < float("inf") else None for k, v in self.constants.items()},
+            "notes": list(self.notes),
+        }
+
+
+def _sentence(why: str) -> str:
+    return why[:1].upper() + why[1:] + "."
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=" " * indent)

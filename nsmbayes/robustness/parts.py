@@ -1,0 +1,52 @@
+"""What the certificates of all posteriors share: the weight, the location and scatter, and what to say about them."""
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes.posteriors.doubts import DOUBTFUL
+from nsmbayes.robustness.certificate import Check
+from nsmbayes.robustness.weight_bounds import WeightBounds
+from nsmbayes.weights import LocationScatter, Weight
+
+_MANY = 0.35  # share of doubtful observations from which on the breakdown of the scatter is worth a word
+
+
+def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
+    """A1."""
+    if bounds is None:
+        return Check(False, f"{type(weight).__name__} is not a weight of this package, and nothing is known about it")
+    return Check(True, f"w is at most 1 and |dw/dr| at most {bounds.slope_over_weight / 2:.4g}")
+
+
+def check_scatter(centre: LocationScatter, *, regular: bool) -> Check:
+    """Whether the location and scatter are robust, and fit to measure distances by."""
+    if not centre.is_robust:
+        why = f"the {centre.estimator!r} location and scatter follow a single outlier anywhere, and the weight with them"
+        return Check(False, why)
+    if not regular:
+        return Check(False, "the scatter is singular or not finite, so that it measures no distances")
+    return Check(True, f"the {centre.estimator!r} estimates stay bounded while fewer than half the rows are outliers")
+
+
+def all_finite(model: eqx.Module) -> bool:
+    """Whether a model has no NaN and no infinite weights."""
+    return all(np.isfinite(leaf).all() for leaf in map(np.asarray, jax.tree.leaves(eqx.filter(model, eqx.is_array))))
+
+
+def notes(centre: LocationScatter, weights: Float[np.ndarray, " n"]) -> tuple[str, ...]:
+    """What a proof for these data does not say."""
+    said = (
+        f"This is a theorem about the posterior with the weight as it stands. The {centre.estimator} location and "
+        "scatter behind it are estimated from the same data: one more outlier moves them a little, by a bounded amount, "
+        "and another certificate then holds. Inliers that follow another law, and models that are wrong in the bulk of "
+        "the data, are not covered.",
+    )
+    doubtful = float((weights < DOUBTFUL).mean())
+    if doubtful > _MANY:
+        said += (
+            f"{doubtful:.0%} of the observations have a weight below {DOUBTFUL}. Beyond 50 % outliers no location and "
+            "scatter can tell which half is the bulk: make sure that it is the right one.",
+        )
+    return said
