@@ -1,4 +1,4 @@
-"""The command line: nsmbayes demo | infer | reproduce."""
+"""The command line: nsmbayes demo | infer | certify | reproduce."""
 
 import argparse
 import sys
@@ -34,12 +34,12 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from nsmbayes.commands import demo, infer, reproduce
+    from nsmbayes.commands import certify, demo, infer, reproduce
 
     parser = argparse.ArgumentParser(prog="nsmbayes", description=nsmbayes.__doc__)
     parser.add_argument("--version", action="version", version=f"nsmbayes {nsmbayes.__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
-    for command in (demo, infer, reproduce):
+    for command in (demo, infer, certify, reproduce):
         name = command.__name__.rsplit(".", 1)[-1]
         summary = (command.__doc__ or "").strip().splitlines()[0]
         sub = commands.add_parser(name, help=summary, description=summary)

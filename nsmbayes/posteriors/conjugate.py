@@ -136,22 +136,21 @@ class ConjugatePosterior(Certified):
 
     def influence(self) -> Float[np.ndarray, " n"]:
         """KL(posterior || posterior without observation i), for every i, with the weight as it stands."""
-        covariance, dim = self.covariance, self.dim
-        parts = []
-        for A, B, _ in (part for block in self._data for part in each_loss(self.point_loss, block)):
-            precision = self._precision - 2 * self.beta * A
-            step = np.linalg.solve(precision, (2 * self.beta * (B + A @ self.mean))[..., None])[..., 0]
-            change = precision @ covariance
-            parts.append(
-                0.5
-                * (
-                    np.trace(change, axis1=1, axis2=2)
-                    - dim
-                    - np.linalg.slogdet(change)[1]
-                    + np.einsum("ni,nij,nj->n", step, precision, step)
-                )
-            )
-        return np.maximum(np.concatenate(parts), 0)  # rounding can leave an uninfluential point at -1e-16
+        losses = (part for block in self._data for part in each_loss(self.point_loss, block))
+        return np.concatenate([self.kl_to(-A, -B) for A, B, _ in (map(np.asarray, loss) for loss in losses)])
+
+    def kl_to(self, A: Float[np.ndarray, "k d d"], B: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " k"]:
+        """KL(posterior || posterior with theta' A theta + 2 theta' B added to the total loss), for many A and B."""
+        precision = self._precision + 2 * self.beta * A
+        step = np.linalg.solve(precision, (2 * self.beta * (B + A @ self.mean))[..., None])[..., 0]
+        change = precision @ self.covariance
+        kl = 0.5 * (
+            np.trace(change, axis1=1, axis2=2)
+            - self.dim
+            - np.linalg.slogdet(change)[1]
+            + np.einsum("ni,nij,nj->n", step, precision, step)
+        )
+        return np.maximum(kl, 0)  # rounding can leave what has no influence at -1e-16
 
     def update(self, x_new: Any, *, refit: bool = False) -> "ConjugatePosterior":
         """The posterior after more observations: exact, with no simulation, no training and the same beta.

@@ -139,9 +139,12 @@ class GeneralisedPosterior(Certified):
     @double_precision
     def influence(self) -> Float[np.ndarray, " n"]:
         """KL(posterior || posterior without observation i), from the draws: log E e^a - E a with a = beta loss_i."""
+        return tilted_kl(self.beta * each_loss(self.target, self.thinned()))[0]
+
+    def thinned(self, draws: int = _INFLUENCE_DRAWS) -> Float[np.ndarray, "draws d"]:
+        """About `draws` of the unconstrained draws, evenly spaced: enough for averages that are costly to compute."""
         flat = self.result.flat
-        a = self.beta * each_loss(self.target, flat[:: max(1, len(flat) // _INFLUENCE_DRAWS)])
-        return np.maximum(logsumexp(a, axis=0) - np.log(len(a)) - a.mean(axis=0), 0)
+        return flat[:: max(1, len(flat) // draws)]
 
     @property
     def dim(self) -> int:
@@ -247,6 +250,16 @@ def draw_prior(prior: UnconstrainedPrior, count: int) -> Float[np.ndarray, "coun
 @double_precision
 def _unconstrained_draws(prior: UnconstrainedPrior, count: int) -> np.ndarray:
     return np.asarray(prior.sample(jax.random.key(1), count))
+
+
+def tilted_kl(a: Float[np.ndarray, "draws k"]) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """KL(p || p e^a / E e^a) = log E e^a - E a from draws of p, for many a, and how many of the draws count.
+
+    With few effective draws the estimate is too small: it cannot exceed log(draws) by much, whatever the truth.
+    """
+    log_total = logsumexp(a, axis=0)
+    kl = np.maximum(log_total - np.log(len(a)) - a.mean(axis=0), 0)
+    return kl, np.exp(2 * log_total - logsumexp(2 * a, axis=0))
 
 
 @double_precision

@@ -15,8 +15,7 @@ from nsmbayes._files import write_text
 from nsmbayes.posteriors import Posterior
 from nsmbayes.report.plots import plot_calibration, plot_marginals, plot_pairs, plot_weights
 from nsmbayes.report.style import STYLE, save
-
-_SHOWN = 15
+from nsmbayes.robustness import outliers
 
 _CSS = """
 :root { color-scheme: light; }
@@ -26,7 +25,7 @@ p.lead { color: #555; margin-top: 0; } figure { margin: 1rem 0; } figure svg { m
 figcaption { color: #555; font-size: .9rem; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #e3e3e8; } th { font-weight: 600; }
 th:first-child, td:first-child { text-align: left; }
-table.facts td { text-align: left; }
+table.facts td, table.facts th { text-align: left; vertical-align: top; }
 .box { background: #f6f4f8; border-left: 4px solid #942192; padding: .6rem 1rem; }
 .warning { background: #fdf1e7; border-color: #D55E00; }
 @media print { body { margin: 0; } }
@@ -92,6 +91,8 @@ def write_report(
             for name, fig, caption in figures
         ),
         f"<p>{html.escape(learning_rate)}</p>" if learning_rate else "",
+        "<h2>What is guaranteed</h2>",
+        _guarantee(posterior),
         "<h2>Observations it distrusts</h2>",
         _distrusted(posterior),
     ]
@@ -129,14 +130,26 @@ def _parameters(posterior: Posterior, truth: Float[np.ndarray, " d"] | None) -> 
     return _table(head, rows)
 
 
+def _guarantee(posterior: Posterior) -> str:
+    certificate = posterior.certificate
+    kind = "box" if certificate.robust else "box warning"
+    marks = {True: "holds", False: "fails", None: "not needed"}
+    rows = [(name, marks[check.holds], check.why) for name, check in certificate.checks.items()]
+    notes = "".join(f"<p>{html.escape(note)}</p>" for note in certificate.notes)
+    constants = [(name, f"{value:.4g}") for name, value in certificate.constants.items()]
+    details = f"<details><summary>Constants</summary>{_table((), constants, kind='facts')}</details>"
+    return (
+        f'<p class="{kind}">{html.escape(certificate.verdict)}</p><p>By {html.escape(certificate.theorem)}.</p>'
+        + _table(("assumption", "", "why"), rows, kind="facts")
+        + notes
+        + (details if constants else "")
+    )
+
+
 def _distrusted(posterior: Posterior) -> str:
-    weights, influence, x = posterior.weights, posterior.influence(), posterior.x
-    order = np.argsort(weights)[:_SHOWN]
-    rows = [
-        (str(i), ", ".join(f"{value:.4g}" for value in x[i]), f"{weights[i]:.2g}", f"{influence[i]:.2g}") for i in order
-    ]
+    rows = outliers(posterior)
     note = f"<p>The {len(rows)} smallest weights. Influence: KL divergence to the posterior without it.</p>"
-    return note + _table(("row", "value", "weight", "influence"), rows)
+    return note + _table(("row", "value", "weight", "influence"), [row.cells() for row in rows])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers") -> str:

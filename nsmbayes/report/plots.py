@@ -12,6 +12,7 @@ from scipy import stats
 
 from nsmbayes.posteriors import Calibration, Posterior
 from nsmbayes.report.style import COLOURS, figure, styled
+from nsmbayes.robustness import line, pif_delta
 
 _PANEL = 2.4  # inches
 _HISTOGRAM_REACH = 200  # robust standard deviations; data that reach further leave their bulk in one bar
@@ -223,4 +224,26 @@ def plot_calibration(calibration: Calibration) -> Figure:
         axes[0].set(xscale="log", xlabel="learning rate β", ylabel="bootstrap coverage", ylim=(0, 1.03))
     axes[-1].axhline(calibration.target, ls=":", color=COLOURS["prior"], label=f"target {calibration.target:.0%}")
     axes[-1].legend(loc="lower left")
+    return fig
+
+
+@styled
+def plot_influence(posteriors: dict[str, Posterior], *, direction: Any = None, reach: float = 1e6) -> Figure:
+    """The influence of one observation on each posterior, by label, as it moves away from the bulk of the first one's.
+
+    Influence is half the integral of |PIF_Delta| over theta: how fast the posterior changes in total variation as the
+    observation takes a share of the data.
+    """
+    first = next(iter(posteriors.values()))
+    fig, (axis,) = figure(1, 1, (6.4, 3.8))
+    distances = np.concatenate([np.linspace(0, 10, 41)[:-1], np.geomspace(10, reach, 61)])
+    points, colours = line(first, distances, direction), _colours(posteriors)
+    for label, posterior in posteriors.items():
+        axis.plot(distances, pif_delta(posterior, points).total_variation, lw=2, color=colours[label], label=label)
+    axis.set(xscale="asinh", yscale="log", xlim=(0, reach))
+    axis.set(xlabel="distance of one observation from the bulk, in robust standard deviations", ylabel="influence")
+    ticks = _distance_ticks(reach)
+    axis.set_xticks(list(ticks), labels=list(ticks.values()))
+    axis.set_xticks([], minor=True)
+    axis.legend()
     return fig

@@ -26,7 +26,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A theorem about one posterior: the fitted network, the weight, the prior and the location and scatter as they are.
+    """A theorem about one posterior: about its network, weight, prior, location and scatter as they are.
 
     `robust` is only ever True where a proof has been carried through with explicit constants. False means that there
     is a reason why not, or that no proof is known; `explain()` says which.
@@ -50,7 +50,7 @@ class Certificate:
     constants: dict[str, float] = field(default_factory=dict)
     """Explicit constants, rounded outward; see the documentation for their names."""
     influence_bound: float | None = None
-    """KL(posterior || posterior with one observation replaced by any x) is at most this, with the weight as it stands."""
+    """KL(posterior || posterior with one observation replaced) is at most this, with the weight as it stands."""
     vanishing: bool = False
     """Whether an observation's part in the loss tends to 0 as it moves away, as if it were not there."""
     notes: tuple[str, ...] = ()

@@ -3,19 +3,16 @@
 import math
 
 import numpy as np
-from jaxtyping import Float
 
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
-from nsmbayes.posteriors.family_loss import each_loss
 from nsmbayes.robustness.certificate import Certificate, Check
 from nsmbayes.robustness.family import FamilyBounds, family_bounds
-from nsmbayes.robustness.growth import metric
+from nsmbayes.robustness.growth import Metric, metric
+from nsmbayes.robustness.line_search import Pull, pull_anywhere, pull_on_the_line
 from nsmbayes.robustness.parts import all_finite, check_scatter, check_weight, notes
 from nsmbayes.robustness.rounding import eigenvalue_range, up
-from nsmbayes.robustness.weight_bounds import weight_bounds
+from nsmbayes.robustness.weight_bounds import WeightBounds, weight_bounds
 from nsmbayes.surrogates import ExponentialFamily, Frame, TanhNetwork
-
-_EXACT_ROWS = 20_000  # beyond this many observations the bound is computed without a look at each of them
 
 
 def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
@@ -28,10 +25,9 @@ def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
     constants: dict[str, float] = {}
     bound, why = None, "it could not be shown without the rest"
     if weight is not None and at is not None and checks["A3"].holds:
-        bounds = family_bounds(family, basis, posterior.mean)
         gradient = up(weight.steepest * at.steepness)
-        constants = _constants(bounds, gradient)
-        bound = _influence_bound(posterior, bounds, gradient)
+        constants = _constants(family_bounds(family, basis, posterior.mean), gradient)
+        bound = _influence_bound(posterior, weight, at)
         why = "tanh and its derivatives are bounded, hence those of T and b, for this weight and every bounded one"
     shown = bound is not None and all(map(math.isfinite, constants.values()))
     checks["A4"] = Check(shown, "by the lemma that links it to A5: b is bounded too, and the prior is Gaussian")
@@ -45,7 +41,7 @@ def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
         assumption="A5" if shown else None,
         influence_bound=bound,
         vanishing=weight is not None and weight.decay > 0,
-        notes=notes(centre, posterior.weights),
+        notes=notes(centre, posterior.x),
     )
     return certificate if certificate.robust else certificate.without_bound()
 
@@ -74,35 +70,36 @@ def _constants(bounds: FamilyBounds, gradient: float) -> dict[str, float]:
     }
 
 
-def _influence_bound(posterior: ConjugatePosterior, bounds: FamilyBounds, gradient: float) -> float:
-    """An upper bound of PIF_KL over all x and over all observations j that x may replace.
+def _influence_bound(posterior: ConjugatePosterior, weight: WeightBounds, at: Metric) -> float:
+    """An upper bound of PIF_KL over all x, whichever observation j it replaces.
 
-    With P the precision, P_j that without observation j, A and B the coefficients of the loss of x and mu the mean,
-    2 KL = tr((P_j + 2 beta A) P^-1) - d + log det P - log det(P_j + 2 beta A) + u' (P_j + 2 beta A)^-1 u,
-    u = 2 beta ((B + A mu) - (B_j + A_j mu)), and A = w^2 dT dT' is nonnegative with a trace of at most sup |dT|^2.
+    In coordinates of theta in which the precision P is the identity: let E_j be the part of observation j in it, E that
+    of x, and v = w^2 (dT s + lap T) + dT grad w^2 its pull on the mean, s the score at the posterior mean. Then
+    2 KL = tr(E - E_j) - log det(I - E_j + E) + 4 beta^2 (v - v_j)' (I - E_j + E)^-1 (v - v_j).
+    E and E_j are nonnegative with traces of at most t = 2 beta sup w^2 |dT|^2, so that the first two terms are at most
+    t + sum(-log(1 - e_i) - e_i), e_i the eigenvalues of E_j. No 1 - e_i is below 1 - t, nor below the prior's share.
     """
-    T = bounds.T
-    k, mean, precision = 2 * posterior.beta, posterior.mean, posterior._precision
-    smallest = eigenvalue_range(precision)[0]
-    prior_smallest = eigenvalue_range(posterior.prior.precision)[0]  # P_j is at least the prior's precision
-    if min(smallest, prior_smallest) <= 0:
+    loss, mean, k = posterior.point_loss, posterior.mean, 2 * posterior.beta
+    root = np.linalg.cholesky(posterior._precision)
+    change, basis = np.linalg.inv(root), np.asarray(loss.basis)
+    bounds = family_bounds(loss.family, basis, mean, change)
+    pull = pull_anywhere(bounds, weight, at)
+    if len(basis) == 1 and not loss.family.scale_x.asinh:
+        location = float(np.asarray(loss.centre.location)[0])
+        sharper = pull_on_the_line(loss.family, location, float(basis[0, 0]), mean, change, bounds, weight, at)
+        pull = Pull(*map(min, pull, sharper))
+    share = change @ posterior.prior.precision @ change.T
+    trace = up(k * pull.precision)
+    rest = max(eigenvalue_range((share + share.T) / 2)[0], 1 - trace)
+    if not rest > 0:
         return math.inf
-    trace = up(k * T.first**2 / smallest)
-    pull = up(T.first * bounds.score + T.laplacian + T.first * gradient)  # of |B + A mu|
-    log_det = np.linalg.slogdet(precision)[1]
-    if posterior.n > _EXACT_ROWS:
-        shrunk = log_det - np.linalg.slogdet(posterior.prior.precision)[1]
-        return up(0.5 * (trace + up(shrunk) + (2 * k * pull) ** 2 / prior_smallest))
-    worst = -math.inf
-    for A, B, _ in (part for block in posterior._data for part in each_loss(posterior.point_loss, block)):
-        without = precision - k * A
-        step = k * (pull + np.linalg.norm(B + A @ mean, axis=1))
-        shrunk = log_det - np.linalg.slogdet(without)[1] - k * np.trace(np.linalg.solve(precision, A), axis1=1, axis2=2)
-        worst = max(worst, float((shrunk + step**2 / _smallest(without, prior_smallest)).max()))
-    return up(0.5 * (trace + up(worst)))
+    return up(0.5 * (trace + up(_lost(trace, rest, posterior.dim)) + (2 * k * pull.mean) ** 2 / rest))
 
 
-def _smallest(matrices: Float[np.ndarray, "n d d"], at_least: float) -> Float[np.ndarray, " n"]:
-    """Lower bounds of the smallest eigenvalues, none of which is below `at_least`."""
-    values = np.linalg.eigvalsh(matrices)
-    return np.maximum(values[:, 0] - 1e-9 * values[:, -1], at_least)
+def _lost(trace: float, rest: float, dim: int) -> float:
+    """sup of sum(-log(1 - e_i) - e_i) over eigenvalues with 1 - e_i >= rest and a sum of at most `trace`.
+
+    It is convex in e, hence largest with as many eigenvalues as possible at their limit 1 - rest.
+    """
+    full = min(dim, math.ceil(trace / (1 - rest))) if rest < 1 else 0
+    return full * (-math.log(rest) - (1 - rest))

@@ -31,12 +31,17 @@ class FamilyBounds(NamedTuple):
     b: Derivatives
     score: float
     """of |dT' theta + db| at one given theta"""
+    score_slope: float
+    """of the derivative of the score at that theta"""
 
 
 def family_bounds(
-    family: ExponentialFamily, basis: Float[np.ndarray, "d_x d_x"], theta: Float[np.ndarray, " d_theta"]
+    family: ExponentialFamily,
+    basis: Float[np.ndarray, "d_x d_x"],
+    theta: Float[np.ndarray, " d_theta"],
+    change: Float[np.ndarray, "d_theta d_theta"] | None = None,
 ) -> FamilyBounds:
-    """Bounds in the coordinates y of x = L y, L the `basis`; `score` is at `theta`."""
+    """Bounds in the coordinates y of x = L y, L the `basis`; `score` is at `theta`, and T is that of `change` @ T."""
     d_x, scale = len(family.scale_x.scale), np.asarray(family.scale_x.scale)
     D = basis / scale[:, None]  # of dz/dy: asinh only makes it smaller
     squares = (basis**2).sum(axis=1) / scale**2  # of a second derivative of z_i, but for a factor
@@ -45,13 +50,13 @@ def family_bounds(
     V = np.asarray(family.T.V) / np.asarray(family.scale_theta.scale)[:, None]
     V_b = np.asarray(family.b.V)
     # b is that of the network, less the centre of theta times T, and the logarithm of the slope of z
-    of_T, of_b, of_centre, at_theta = (
-        _of_network(v, w, D, bend)
-        for v, w in ((V, W[0]), (V_b, W[1]), (c_theta[None] @ V, W[0]), ((theta - c_theta)[None] @ V, W[0]))
-    )
+    of_T = _of_network(V if change is None else change @ V, W[0], D, bend)
+    of_b = _of_network(V_b, W[1], D, bend)
+    of_centre, at_theta = (_of_network(t[None] @ V, W[0], D, bend) for t in (c_theta, theta - c_theta))
     jacobian = _of_jacobian(family.scale_x, basis)
     both = Derivatives(*(up(a + b + c) for a, b, c in zip(of_b, of_centre, jacobian, strict=True)))
-    return FamilyBounds(of_T, both, up(at_theta.first + of_b.first + jacobian.first))
+    score, slope = (up(a + b + c) for a, b, c in zip(at_theta[:2], of_b[:2], jacobian[:2], strict=True))
+    return FamilyBounds(of_T, both, score, slope)
 
 
 def _of_network(
@@ -68,11 +73,11 @@ def _of_network(
     if bend.any():
         J = np.minimum(np.abs(W) @ np.linalg.norm(D, axis=1), np.linalg.norm(W, axis=1) * norm(D))
     curvature = TANH_CURVATURE * J**2 + np.abs(W) @ bend
-    first, second = (_through(V, units) for units in (J, curvature))
+    first, second = (through(V, units) for units in (J, curvature))
     return Derivatives(first, second, second)
 
 
-def _through(V: Float[np.ndarray, "out hidden"], units: Float[np.ndarray, " hidden"]) -> float:
+def through(V: Float[np.ndarray, "out hidden"], units: Float[np.ndarray, " hidden"]) -> float:
     """|V X|_F if the rows of X have norms of at most `units`: the triangle inequality, or |V| |X|_F."""
     return up(min(float(np.linalg.norm(V, axis=0) @ units), norm(V) * float(np.linalg.norm(units))))
 

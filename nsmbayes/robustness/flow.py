@@ -58,7 +58,9 @@ class _State(NamedTuple):
 def flow_growth(flow: MaskedAutoregressiveFlow, frame: Frame, origin: Float[np.ndarray, " d_x"]) -> Growth:
     """Growth of the score and Laplacian in the coordinates y. Raises `NotCovered` where there is no proof."""
     if flow.activation != "tanh":
-        raise NotCovered(f"its activation is {flow.activation}, which is unbounded; Proposition 3 needs tanh", smooth=True)
+        raise NotCovered(
+            f"its activation is {flow.activation}, which is unbounded; Proposition 3 needs tanh", smooth=True
+        )
     steps = _steps(flow)
     transforms = [step for step in steps if isinstance(step, _Transform)]
     d = len(flow.scale_x.scale)
@@ -133,8 +135,7 @@ def _after(state: _State, t: _Transform) -> _State:
         bend = _times(log_1[:, :, None], log_1[:, None, :]) + log_2
         second = _times(moved[:, None, None], bend) + constant(
             t.shift_2
-            + sigma[..., None]
-            * (delta[:, :, None] * t.log_1[:, None, :] + delta[:, None, :] * t.log_1[:, :, None])
+            + sigma[..., None] * (delta[:, :, None] * t.log_1[:, None, :] + delta[:, None, :] * t.log_1[:, :, None])
         )
     else:  # u = (h - mu) / sigma
         over = 1 / t.smallest[:, None]
@@ -205,9 +206,7 @@ def _of_sbi(part: Any) -> _Transform | np.ndarray:
     return _bounds(network_bounds(layers, d), mu, raw, 0.0, part.epsilon, inverse=True)
 
 
-def _bounds(
-    net: NetworkBounds, mu: slice, raw: slice, offset: float, floor: float, *, inverse: bool
-) -> _Transform:
+def _bounds(net: NetworkBounds, mu: slice, raw: slice, offset: float, floor: float, *, inverse: bool) -> _Transform:
     """sigma = softplus(raw + offset) + floor. |d log sigma / d raw| and its derivative are at most 1."""
 
     def sigma(raw: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

@@ -52,7 +52,7 @@ def certify_nsm(posterior: GeneralisedPosterior, loss: NSMLoss) -> Certificate:
         assumption="A4'" if checks["A4'"].holds else "A4" if checks["A4"].holds else None,
         constants=constants,
         vanishing=vanishing,
-        notes=notes(centre, posterior.weights),
+        notes=notes(centre, posterior.x),
     )
     return _with_influence(certificate, posterior.beta) if certificate.robust else certificate
 

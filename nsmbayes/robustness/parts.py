@@ -5,12 +5,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from nsmbayes.posteriors.doubts import DOUBTFUL
 from nsmbayes.robustness.certificate import Check
 from nsmbayes.robustness.weight_bounds import WeightBounds
 from nsmbayes.weights import LocationScatter, Weight
 
-_MANY = 0.35  # share of doubtful observations from which on the breakdown of the scatter is worth a word
+_FAR = 5.0  # robust standard deviations from the bulk
+_MANY = 0.35  # share of observations so far away from which on the breakdown of the scatter is worth a word
 
 
 def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
@@ -23,7 +23,7 @@ def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
 def check_scatter(centre: LocationScatter, *, regular: bool) -> Check:
     """Whether the location and scatter are robust, and fit to measure distances by."""
     if not centre.is_robust:
-        why = f"the {centre.estimator!r} location and scatter follow a single outlier anywhere, and the weight with them"
+        why = f"the {centre.estimator!r} location and scatter follow a single outlier, and the weight with them"
         return Check(False, why)
     if not regular:
         return Check(False, "the scatter is singular or not finite, so that it measures no distances")
@@ -35,18 +35,19 @@ def all_finite(model: eqx.Module) -> bool:
     return all(np.isfinite(leaf).all() for leaf in map(np.asarray, jax.tree.leaves(eqx.filter(model, eqx.is_array))))
 
 
-def notes(centre: LocationScatter, weights: Float[np.ndarray, " n"]) -> tuple[str, ...]:
+def notes(centre: LocationScatter, x: Float[np.ndarray, "n d_x"]) -> tuple[str, ...]:
     """What a proof for these data does not say."""
     said = (
         f"This is a theorem about the posterior with the weight as it stands. The {centre.estimator} location and "
-        "scatter behind it are estimated from the same data: one more outlier moves them a little, by a bounded amount, "
+        "scatter behind it are estimated from the same data: one more outlier moves them by a bounded amount, "
         "and another certificate then holds. Inliers that follow another law, and models that are wrong in the bulk of "
         "the data, are not covered.",
     )
-    doubtful = float((weights < DOUBTFUL).mean())
-    if doubtful > _MANY:
+    distances = np.linalg.norm(np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T), axis=0)
+    far = float((distances > _FAR).mean())
+    if far > _MANY:
         said += (
-            f"{doubtful:.0%} of the observations have a weight below {DOUBTFUL}. Beyond 50 % outliers no location and "
-            "scatter can tell which half is the bulk: make sure that it is the right one.",
+            f"{far:.0%} of the observations lie more than {_FAR:g} robust standard deviations from the bulk. Beyond "
+            "50 % outliers no location and scatter can tell which half is the bulk: make sure it is the right one.",
         )
     return said

@@ -68,10 +68,11 @@ def tails(prior: Any) -> Tails:
         >>> prior_tails.tails(dist.Cauchy(0.0, 1.0).expand([3]).to_event(1)).light
         False
     """
-    base = prior
+    base: Any = prior
     while isinstance(base, _WRAPPERS):
         base = base.base_dist
-    kind, name = type(base), type(base).__name__
+    kind: Any = type(base)
+    name = kind.__name__
     if kind in _LIGHT:
         rate, shape, bounded_from = _LIGHT[kind]
         if shape is not None and not shape(base) >= bounded_from:
@@ -85,7 +86,7 @@ def tails(prior: Any) -> Tails:
         return tails(base.base_dist)
     if kind is dist.TransformedDistribution and all(type(t) is transforms.AffineTransform for t in base.transforms):
         of_base = tails(base.base_dist)
-        scale = math.prod(float(np.max(np.abs(t.scale))) for t in base.transforms)  # pyright: ignore
+        scale = math.prod(float(np.max(np.abs(t.scale))) for t in base.transforms)
         return of_base._replace(rate=of_base.rate / scale if math.isfinite(scale) and scale > 0 else 0.0)
     if isinstance(getattr(prior, "support", None), constraints.Constraint):
         return Tails(False, 0.0, f"the tails of a {name} prior are not known here")

@@ -4,7 +4,10 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from nsmbayes.robustness.rounding import down, up
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes.robustness.rounding import down, up, wider
 from nsmbayes.weights import IMQ, Constant, PlateauIMQ, SquaredExponential, Weight
 
 
@@ -22,6 +25,14 @@ class WeightBounds(NamedTuple):
     def decay(self) -> float:
         """The power p with w ~ r^-p far away."""
         return math.inf if self.zeta == 0 else 2 / self.zeta
+
+    def value(self, r: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+        """w(r), rounded up."""
+        if self.zeta == 0:
+            return wider(np.exp(-0.5 * np.minimum(r / self.lengthscale, 40) ** 2))
+        if math.isinf(self.zeta):
+            return np.ones_like(r)
+        return wider((1 + np.maximum(r - self.radius, 0) ** 2) ** (-1 / self.zeta))
 
     def tames(self, exponent: float, degree: int) -> bool:
         """Whether w^exponent r^degree is bounded. Decided in exact arithmetic: at equality it still is."""
