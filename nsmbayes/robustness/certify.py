@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from nsmbayes._precision import double_precision
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.data_loss import NLELoss, NSMLoss
 from nsmbayes.posteriors.generalised import GeneralisedPosterior
@@ -10,6 +11,7 @@ from nsmbayes.robustness.conjugate import certify_conjugate
 from nsmbayes.robustness.general import certify_nsm
 
 
+@double_precision
 def certify(posterior: Any) -> Certificate:
     """The certificate of a posterior; what `posterior.certificate` holds.
 
