@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bench import batch, calibration, conj_training, large, mcd, memory, sbi, simulators
+from bench import batch, calibration, conj_training, influence, large, mcd, memory, sbi, simulators
 from bench.timing import Row
 
 
@@ -34,6 +34,7 @@ BENCHMARKS = {
         "mcd": mcd,
         "simulators": simulators,
         "memory": memory,
+        "influence": influence,
         "sbi": sbi,
     }.items()
 }

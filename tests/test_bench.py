@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("conj", "calibration", "large", "batch", "mcd", "simulators", "memory")
+NAMES = ("conj", "calibration", "large", "batch", "mcd", "simulators", "memory", "influence")
 BESIDE_SBI = "sbi"  # runs where sbi is installed: see tests/interop
 
 

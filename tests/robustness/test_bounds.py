@@ -194,7 +194,7 @@ def test_flows_of_sbi_grow_no_faster_than_proved(x64):
 
 
 def test_two_transforms_in_three_dimensions_grow_with_the_third_power(x64):
-    """Why Proposition 3 needs zeta <= 2 / (L + 1): zeta = 1, which is enough for L = 1, does not hold this score down."""
+    """Why zeta = 1, which Proposition 3 gives for one transform, is not enough for two: zeta <= 2 / (L + 1)."""
     flow, along = third_power()
     frame = Frame(jnp.zeros(3), jnp.eye(3))
     score = jax.jit(lambda x: flow.derivatives(jnp.zeros(2), x, frame.basis).score)

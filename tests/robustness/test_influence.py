@@ -1,0 +1,198 @@
+"""Influence functions against their definitions, certified bounds against searches, and NLE as the control."""
+
+import numpy as np
+import pytest
+from builders import data, general, mdn
+from helpers import random_family
+from scipy.special import logsumexp
+
+import nsmbayes as nsm
+from nsmbayes.posteriors.conjugate import gaussian_posterior
+from nsmbayes.posteriors.family_loss import total_loss
+from nsmbayes.posteriors.generalised import each_loss, tilted_kl
+from nsmbayes.robustness import leave_one_out, line, outlier_table, outliers, pif_delta, pif_kl
+from nsmbayes.robustness.influence import losses_at
+
+BETA = 0.3
+
+
+def conjugate(d_x, **options):
+    method = nsm.NSMBayesConj(nsm.GaussianPrior(np.zeros(2), np.eye(2)), **options)
+    method.family = random_family(d_x, 2)
+    return method.build_posterior(data(d_x), beta=BETA)
+
+
+def gaussian_kl(m0, P0, m1, P1):
+    """KL(N(m0, P0^-1) || N(m1, P1^-1)) from the textbook."""
+    ratio, step = P1 @ np.linalg.inv(P0), m1 - m0
+    return 0.5 * (np.trace(ratio) - len(m0) - np.log(np.linalg.det(ratio)) + step @ P1 @ step)
+
+
+@pytest.mark.parametrize("d_x", [1, 3])
+def test_pif_kl_in_closed_form_is_that_of_the_two_posteriors(d_x):
+    posterior, j = conjugate(d_x), 7
+    x_c = line(posterior, [0.0, 3.0, 1e3], direction=np.arange(1, d_x + 1))
+    found = pif_kl(posterior, x_c, replace=j)
+    assert found.reliable.all()
+    for x, kl in zip(x_c, found.kl, strict=True):
+        replaced = posterior.x.copy()
+        replaced[j] = x
+        other = gaussian_posterior(posterior.prior, total_loss(posterior.point_loss, replaced), BETA)
+        expected = gaussian_kl(posterior.mean, np.linalg.inv(posterior.covariance), *other)
+        assert kl == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("d_x", "weight", "sharp"),
+    [(1, nsm.IMQ(zeta=2.0), 100), (1, nsm.PlateauIMQ(radius=2.0, zeta=1.0), 100), (3, nsm.IMQ(zeta=1.0), None)],
+    ids=str,
+)
+def test_no_observation_has_more_influence_than_certified(d_x, weight, sharp):
+    """10,000 places, a third of them random, the others where a search climbs to."""
+    posterior = conjugate(d_x, weight=weight)
+    bound, rng = posterior.certificate.influence_bound, np.random.default_rng(0)
+    location, scatter = posterior.location_scatter
+    root = np.linalg.cholesky(scatter)
+    y = rng.standard_normal((4000, d_x)) * np.geomspace(0.01, 1e8, 4000)[:, None]
+    worst = 0.0
+    for spread in (0.3, 0.1, 0.0):
+        kl = pif_kl(posterior, location + y @ root.T, replace=7).kl
+        assert kl.max() <= bound
+        assert kl.max() >= worst
+        worst = kl.max()
+        best = y[np.argsort(kl)[-100:]]
+        y = np.concatenate([best, np.repeat(best, 29, axis=0) + spread * rng.standard_normal((2900, d_x))])
+    assert sharp is None or bound < sharp * worst
+
+
+def test_pif_delta_is_the_derivative_of_the_density():
+    posterior, step = conjugate(1), 1e-5
+    x_c = line(posterior, [0.0, 2.0, 50.0])
+    found = pif_delta(posterior, x_c, draws=50)
+    theta = posterior.sample((50,), seed=0)
+    for x, relative in zip(x_c, found.relative, strict=True):
+        at_x = total_loss(posterior.point_loss, x[None])
+
+        def log_density(epsilon, at_x=at_x):
+            mixed = type(at_x)(
+                *((1 - epsilon) * a + epsilon * posterior.n * b for a, b in zip(posterior.total, at_x, strict=True))
+            )
+            mean, precision = gaussian_posterior(posterior.prior, mixed, BETA)
+            residual = theta - mean
+            return 0.5 * (np.linalg.slogdet(precision)[1] - np.einsum("ni,ij,nj->n", residual, precision, residual))
+
+        slope = (log_density(step) - log_density(-step)) / (2 * step)
+        # the formula has the posterior mean of the loss, the estimate that of the draws: a constant for all draws
+        np.testing.assert_allclose(relative - relative.mean(), slope - slope.mean(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.total_variation, 0.5 * np.abs(found.relative).mean(axis=1))
+    assert (found.largest >= found.total_variation).all()
+
+
+@pytest.fixture(scope="module")
+def on_a_grid():
+    """NSM-Bayes with one parameter: its density on a grid, and a posterior with the quantiles as draws."""
+    prior = nsm.GaussianPrior([0.0], [1.0])
+    posterior = general(
+        mdn(1, d_theta=1), nsm.PlateauIMQ(radius=2.0, zeta=1.0), levels=(0.5, 1.0), prior=prior, beta=0.2
+    )
+    grid = np.linspace(-5, 5, 2001)[:, None]
+    losses = each_loss(posterior.target, grid)
+    log_p = -0.2 * losses.sum(axis=1) - 0.5 * grid[:, 0] ** 2
+    p = np.exp(log_p - logsumexp(log_p))
+    quantiles = np.interp((np.arange(800) + 0.5) / 800, np.cumsum(p), grid[:, 0])
+    posterior.result = posterior.result._replace(positions=quantiles.reshape(1, -1, 1))
+    return posterior, grid, losses, p
+
+
+def kl_on_grid(p, a):
+    """KL(p || p e^a / E e^a) by quadrature."""
+    return np.log(p @ np.exp(a)) - p @ a
+
+
+def test_influence_from_draws_is_that_of_quadrature(on_a_grid):
+    posterior, grid, losses, p = on_a_grid
+    found = leave_one_out(posterior)
+    expected = [kl_on_grid(p, 0.2 * column) for column in losses.T]
+    np.testing.assert_allclose(found.kl, expected, rtol=0.05, atol=1e-5)
+    np.testing.assert_allclose(posterior.influence(), expected, rtol=0.05, atol=1e-5)
+    x_c = line(posterior, [0.5, 4.0, 1e6])
+    at_x = losses_at(posterior, x_c, grid)
+    replaced = pif_kl(posterior, x_c, replace=20)
+    expected = [kl_on_grid(p, -0.2 * (column - losses[:, 20])) for column in at_x.T]
+    np.testing.assert_allclose(replaced.kl, expected, rtol=0.05, atol=1e-5)
+    assert replaced.reliable.all()
+    assert (replaced.kl <= posterior.certificate.influence_bound).all()
+
+
+def test_estimates_that_few_draws_carry_are_called_unreliable():
+    a = np.random.default_rng(0).standard_normal((400, 2)) * [0.1, 30.0]
+    kl, effective = tilted_kl(a)
+    assert effective[0] > 350
+    assert effective[1] < 5
+    assert kl[1] > 10
+
+
+def test_nle_is_moved_without_bound_and_nsm_bayes_is_not():
+    """Theorem 1 in numbers: twice the distance, four times the influence, up to 1e6 and beyond. Ours has a limit."""
+    surrogate = mdn(1)
+    nle, ours = (
+        general(surrogate, nle=True),
+        general(surrogate, nsm.PlateauIMQ(radius=2.0, zeta=1.0), levels=(0.5, 1.0)),
+    )
+    x_c = line(ours, [1e3, 1e4, 1e5, 1e6])
+    grown = pif_delta(nle, x_c).total_variation
+    np.testing.assert_allclose(grown[1:] / grown[:-1], 100, rtol=0.05)
+    held = pif_delta(ours, x_c)
+    assert np.ptp(held.total_variation) < 1e-2 * held.total_variation[0]
+    assert (held.largest <= ours.n * ours.certificate.constants["log_density_range"]).all()
+
+
+def test_outliers_come_first_and_are_all_there():
+    posterior = conjugate(1)
+    rows = outliers(posterior, 6)
+    assert {row.index for row in rows[:4]} == {0, 1, 2, 3}
+    assert [row.weight for row in rows] == sorted(posterior.weights)[:6]
+    np.testing.assert_allclose([row.influence for row in rows], posterior.influence()[[r.index for r in rows]])
+    lines = outlier_table(rows).splitlines()
+    assert lines[0].split() == ["row", "value", "weight", "influence"]
+    assert len(lines) == 7
+    assert len(outliers(posterior, 10**6)) == posterior.n
+    unsure = type(rows[0])(3, np.array([1.0, 2.0]), 0.5, 2.0, reliable=False)
+    assert unsure.cells() == ("3", "1, 2", "0.5", "2, perhaps more")
+
+
+def test_points_on_a_line_have_the_distances_asked_for():
+    posterior = conjugate(3)
+    location, scatter = posterior.location_scatter
+    points = line(posterior, [0.0, 2.0, 1e5], direction=[1.0, -1.0, 2.0])
+    offset = points - location
+    np.testing.assert_allclose(np.sqrt(np.einsum("ni,ij,nj->n", offset, np.linalg.inv(scatter), offset)), [0, 2, 1e5])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: pif_kl(p, [[1.0, 2.0]]), "`x_c` must have 1 columns"),
+        (lambda p: pif_kl(p, [[np.nan]]), "`x_c` has 1 row with NaN"),
+        (lambda p: pif_kl(p, [[1.0]], replace=40), "`replace` must be the number of an observation, below 40"),
+        (lambda p: line(p, [1.0], direction=[0.0]), "`direction` must not be zero"),
+        (lambda p: pif_delta(p, [[1.0]], draws=1), "`draws` must be at least 2"),
+        (lambda p: outliers(p, 0), "`count` must be at least 1"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(nsm.InputError, match=message):
+        call(conjugate(1))
+
+
+def test_a_loss_that_is_not_known_has_no_influence_elsewhere(x64):
+    posterior = general(mdn(1))
+
+    class Mine(type(posterior.target.loss)):
+        pass
+
+    loss = posterior.target.loss
+    mine = Mine(**{name: getattr(loss, name) for name in loss.__dataclass_fields__})
+    posterior.target = posterior.target._replace(loss=mine)
+    with pytest.raises(nsm.InputError, match="no loss at other observations for a Mine"):
+        pif_kl(posterior, [[1.0]])
