@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import nsmbayes as nsm
-from nsmbayes.report import plot_calibration, plot_marginals, plot_weights
+from nsmbayes.report import plot_calibration, plot_influence, plot_marginals, plot_weights
 
 IMAGES = Path(__file__).parent / "images"
 _COLOURS = 128  # a picture of lines and flat areas needs no more, and the file is a third as large
@@ -65,6 +65,7 @@ def main(folder: str | None = None) -> None:
         warnings.simplefilter("ignore", UserWarning)
         posteriors = [method.build_posterior(obs.x, seed=0) for method in (robust, nle)]
     marginals = plot_marginals({p.label: p for p in (*posteriors, posterior)}, truth=task.theta_true)
+    save(raster(plot_influence({p.label: p for p in (posterior, *posteriors)}), 110), "influence")
     weights.set_size_inches(marginals.get_figwidth(), 3.0)
     save(stack(raster(weights, 140), raster(marginals, 140)), "demo")
 

@@ -193,6 +193,36 @@ def test_infer_without_out_writes_nothing(model, data, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_certify_says_what_is_proved_and_lists_the_outliers(model, data, tmp_path, capsys):
+    observed, file = data
+    file.write_text(_text(observed.x))
+    out = tmp_path / "certificate.json"
+    command = ["certify", str(model), str(file), "--beta", "0.2", "--outliers", "12", "--json", str(out)]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    posterior = load(model).build_posterior(observed.x, beta=0.2)
+    assert said.startswith(posterior.certificate.explain())
+    written = json.loads(out.read_text(), parse_constant=pytest.fail)
+    assert written["certificate"]["robust"]
+    assert written["certificate"]["influence_bound"] == posterior.certificate.influence_bound
+    assert len(written["outliers"]) == 12
+    listed = [row["index"] for row in written["outliers"]]
+    assert set(np.flatnonzero(observed.is_outlier)) <= set(listed)
+    np.testing.assert_allclose([row["influence"] for row in written["outliers"]], posterior.influence()[listed])
+    for row in written["outliers"]:
+        assert row["weight"] == posterior.weights[row["index"]]
+        assert row["value"] == observed.x[row["index"]].tolist()
+        assert f"{row['value'][0]:.4g}" in said
+
+
+def test_certify_exits_with_one_where_nothing_is_proved(tmp_path, data, random_method, capsys):
+    observed, file = data
+    file.write_text(_text(observed.x))
+    fragile = random_method(1, 2, scatter="sample").save(tmp_path / "fragile")
+    assert main(["certify", str(fragile), str(file), "--beta", "0.2"]) == 1
+    assert capsys.readouterr().out.startswith("NOT certified robust: the 'sample' location and scatter")
+
+
 def test_names_with_commas_stay_one_column(tmp_path, random_method):
     names = ("a, b", 'c "d"', "<e>")
     model = random_method(1, 3, parameter_names=names).save(tmp_path / "model")

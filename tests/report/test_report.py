@@ -14,7 +14,9 @@ from matplotlib.image import imread
 from scipy import stats
 
 import nsmbayes as nsm
-from nsmbayes.report import plot_calibration, plot_marginals, plot_weights, write_report
+from nsmbayes.report import plot_calibration, plot_influence, plot_marginals, plot_weights, write_report
+from nsmbayes.robustness import line as influence_line
+from nsmbayes.robustness import pif_delta
 
 FAST = nsm.RootCalibration(bootstraps=20, grid=9)
 HOSTILE = '<b>&"</b><script>alert(1)</script>'
@@ -110,6 +112,31 @@ def test_the_page_holds_the_numbers(posterior, tmp_path):
         assert page.row(str(i)) == [str(i), f"{value:.4g}", f"{weight:.2g}", f"{influence[i]:.2g}"]
     assert str(order[15]) not in [row[0] for row in page.rows if row]
     assert [page.row(key)[1] for key in facts] == list(facts.values())
+
+
+def test_the_page_says_what_is_guaranteed(posterior, tmp_path):
+    robust, fragile = posterior(1, 2), posterior(1, 2, scatter="sample")
+    for shown, folder in ((robust, "robust"), (fragile, "fragile")):
+        page = Page(write_report(shown, tmp_path / folder))
+        assert shown.certificate.verdict in page.text
+        for name, check in shown.certificate.checks.items():
+            assert [name, {True: "holds", False: "fails", None: "not needed"}[check.holds], check.why] in page.rows
+        for note in shown.certificate.notes:
+            assert note in page.text
+    assert ("p", "class", "box warning") in page.attributes
+
+
+def test_the_influence_of_a_moving_observation(posterior):
+    """The curve is PIF_Delta, flat far out for a posterior that is robust."""
+    shown = posterior(1, 2)
+    fig = plot_influence({"NSM-Bayes-conj": shown}, reach=1e4)
+    (line,) = fig.axes[0].get_lines()
+    distances, values = line.get_data()
+    expected = pif_delta(shown, influence_line(shown, distances[::20])).total_variation
+    np.testing.assert_allclose(values[::20], expected)
+    assert distances[-1] == 1e4
+    assert values[-1] == pytest.approx(values[-5])
+    assert fig.axes[0].get_yscale() == "log"
 
 
 def test_nothing_is_distrusted_where_there_is_no_outlier(random_method, tmp_path):
