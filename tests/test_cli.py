@@ -435,7 +435,7 @@ def test_help_names_every_command(capsys):
         main(["--help"])
     assert stopped.value.code == 0
     text = capsys.readouterr().out
-    assert all(f"\n    {name}" in text for name in ("demo", "infer", "reproduce"))
+    assert all(f"\n    {name}" in text for name in ("demo", "infer", "certify", "reproduce"))
 
 
 def test_the_script_that_is_installed_is_this_one():

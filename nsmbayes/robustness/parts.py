@@ -38,10 +38,10 @@ def all_finite(model: eqx.Module) -> bool:
 def notes(centre: LocationScatter, x: Float[np.ndarray, "n d_x"]) -> tuple[str, ...]:
     """What a proof for these data does not say."""
     said = (
-        f"This is a theorem about the posterior with weight and learning rate as they stand. The {centre.estimator} location and "
-        "scatter behind it are estimated from the same data: one more outlier moves them by a bounded amount, "
-        "and another certificate then holds. Inliers that follow another law, and models that are wrong in the bulk of "
-        "the data, are not covered.",
+        "This is a theorem about the posterior with weight and learning rate as they stand. The "
+        f"{centre.estimator} location and scatter behind the weight are estimated from the same data: one more outlier "
+        "moves them by a bounded amount, and another certificate then holds. Inliers that follow another law, and "
+        "models that are wrong in the bulk of the data, are not covered.",
     )
     distances = np.linalg.norm(np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T), axis=0)
     far = float((distances > _FAR).mean())
