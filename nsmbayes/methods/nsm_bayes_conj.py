@@ -128,7 +128,7 @@ class NSMBayesConj(Method):
         super().__init__(self.prior.dim, parameter_names, lattice)
         self.levels = tuple(check_levels(levels).tolist())
         if weight is None:
-            weight = PlateauIMQ(radius=1.0, zeta=1.0) if self._noisy else IMQ(zeta=2.0)
+            weight = PlateauIMQ(radius=2.0, zeta=1.0) if self._noisy else IMQ(zeta=2.0)
         self.weight = as_weight(weight)
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
@@ -143,7 +143,7 @@ class NSMBayesConj(Method):
             resolution = 0.1 if self._noisy else 0.0
         self.resolution = _checks.fraction(resolution, "resolution")
         self.calibration: Calibrator = _checks.instance(
-            RootCalibration(largest=0.75 if self._noisy else 0.25) if calibration is None else calibration,
+            RootCalibration(largest=0.5 if self._noisy else 0.25) if calibration is None else calibration,
             "calibration",
             Calibrator,
             "nsmbayes.RootCalibration() or nsmbayes.StochasticCalibration()",

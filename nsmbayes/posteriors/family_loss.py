@@ -17,6 +17,7 @@ from nsmbayes.weights import LocationScatter, Weight, evaluate, fit_location_sca
 
 _BLOCK = 65536  # points handed to one compiled call
 _CHUNK = 512  # points whose hidden layers are in memory at once
+_RULES = 16  # rules for the expectation over the noise that are averaged in two and more dimensions
 _FARTHEST = 1e200  # distances are squared nowhere, but their quotients must not overflow
 
 
@@ -75,17 +76,30 @@ class NoisyFamilyLoss(eqx.Module):
     def points(self, x: Float[np.ndarray, "n d_x"]) -> tuple[Any, NoisyPoints]:
         """The noisy points that stand for observations, flat, and which of them make up which."""
         location, scale = np.asarray(self.centre.location), np.diagonal(self.basis)
-        noisy = noisy_points(self.levels, np.clip((x - location) / scale, -_FARTHEST, _FARTHEST))
+        y = np.clip((x - location) / scale, -_FARTHEST, _FARTHEST)
+        noisy = noisy_points(self.levels, y) if x.shape[1] == 1 else _around_each(self.levels, y)
         level = np.searchsorted(self.levels, np.broadcast_to(noisy.h, noisy.y.shape[:2]).ravel())
         return (level, location + scale * noisy.y.reshape(-1, x.shape[1])), noisy
 
     def blocks(self, x: Float[np.ndarray, "n d_x"]) -> Iterator[Block]:
         """The same. In one dimension observations share their points; otherwise each has points of its own."""
-        each = 1 if x.shape[1] == 1 else self.points(x[:1])[1].y.size // x.shape[1]
-        for rows, mask in _padded(x, max(1, 2 ** int(np.log2(_BLOCK / each)))):
+        each = 1 if x.shape[1] == 1 else self.points(x[:1])[1].share.size
+        for rows, mask in _padded(x, 2 ** max(0, int(np.log2(_BLOCK / each)))):
             points, noisy = self.points(rows)
             noisy = noisy._replace(share=noisy.share * mask[:, None])
             yield Block(points, noisy.total_shares().ravel(), noisy, int(mask.sum()))
+
+
+def _around_each(levels: tuple[float, ...], y: Float[np.ndarray, "n d"]) -> NoisyPoints:
+    """The same nodes around every observation, so that its loss does not depend on those it came with.
+
+    They are the nodes of several observations at the origin, each of which may have its own.
+    """
+    (n, d), rule = y.shape, noisy_points(levels, np.zeros((_RULES, y.shape[1])))
+    share = rule.total_shares() / _RULES
+    points = y[:, None] + rule.y[:, None]
+    index = np.arange(n * share.size).reshape(len(levels), n, -1).transpose(1, 0, 2).reshape(n, -1)
+    return NoisyPoints(rule.h, points.reshape(len(levels), -1, d), index, np.tile(share.ravel(), (n, 1)))
 
 
 DataSetLoss = FamilyLoss | NoisyFamilyLoss
