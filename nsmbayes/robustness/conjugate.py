@@ -3,11 +3,13 @@
 import math
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from nsmbayes.posteriors.conjugate import ConjugatePosterior
-from nsmbayes.posteriors.family_loss import FamilyLoss
+from nsmbayes.posteriors.conjugate import ConjugatePosterior, diagonalise
+from nsmbayes.posteriors.family_loss import DataSetLoss, FamilyLoss, NoisyFamilyLoss
 from nsmbayes.robustness.certificate import Certificate, Check
 from nsmbayes.robustness.family import family_bounds
 from nsmbayes.robustness.growth import Metric, metric
@@ -15,7 +17,7 @@ from nsmbayes.robustness.line_search import Pull, pull_anywhere, pull_on_the_lin
 from nsmbayes.robustness.parts import all_finite, check_scatter, check_weight, notes
 from nsmbayes.robustness.rounding import eigenvalue_range, up
 from nsmbayes.robustness.weight_bounds import WeightBounds, weight_bounds
-from nsmbayes.surrogates import ExponentialFamily, Frame, TanhNetwork
+from nsmbayes.surrogates import ExponentialFamily, Frame, NoisyFamily, TanhNetwork
 
 
 class _Level(NamedTuple):
@@ -56,9 +58,21 @@ def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
     return certificate if certificate.robust else certificate.without_bound()
 
 
-def _losses(loss: FamilyLoss) -> list[tuple[float, FamilyLoss]]:
-    """The loss at each noise level, with its share; nothing for a loss that is not known here."""
-    return [(1.0, loss)] if type(loss) is FamilyLoss else []
+def _losses(loss: DataSetLoss) -> list[tuple[float, FamilyLoss]]:
+    """The loss at each noise level, with what it counts at most; nothing for a loss that is not known here."""
+    if type(loss) is FamilyLoss:
+        return [(1.0, loss)]
+    networks = {type(loss.family.T), type(loss.family.b)}
+    if type(loss) is not NoisyFamilyLoss or type(loss.family) is not NoisyFamily or networks != {TanhNetwork}:
+        return []
+    (level_of, _), noisy = loss.points(np.asarray(loss.centre.location)[None])
+    level_of, share = level_of[noisy.point[0]], np.abs(noisy.share[0])  # the same for every observation
+    parts = []
+    for i in range(len(loss.levels)):
+        centre = jax.tree.map(lambda a, i=i: np.asarray(a)[i], loss.smoothed)
+        family = loss.family.with_noise(jnp.asarray(loss.noise)[i])
+        parts.append((up(float(share[level_of == i].sum())), FamilyLoss(family, loss.weight, centre, loss.basis)))
+    return parts
 
 
 def _metric(loss: FamilyLoss) -> Metric | None:
@@ -98,7 +112,19 @@ def _constants(levels: list[_Level], weight: WeightBounds, theta: Float[np.ndarr
 
 
 def _influence_bound(posterior: ConjugatePosterior, levels: list[_Level], weight: WeightBounds) -> float:
-    """An upper bound of PIF_KL over all x, whichever observation j it replaces.
+    """An upper bound of PIF_KL over all x, whichever observation it replaces."""
+    if not posterior.resolution:
+        return _with_one_rate(posterior, levels, weight)
+    S, λ, _, b = diagonalise(posterior.prior, posterior.total)
+    pull = _total_pull(levels, weight, posterior.prior.mean, S.T)
+    lowered_from = (posterior.resolution**-2 - 1) / (2 * posterior.beta)
+    if up(float(λ[-1]) + pull.precision) < lowered_from:  # whatever x is, no direction meets the limit
+        return _with_one_rate(posterior, levels, weight)
+    return _with_rates(posterior, pull, λ, float(np.linalg.norm(b)))
+
+
+def _with_one_rate(posterior: ConjugatePosterior, levels: list[_Level], weight: WeightBounds) -> float:
+    """The bound for a learning rate that is a number.
 
     In coordinates of theta in which the precision P is the identity: let E_j be the part of observation j in it, E that
     of x, and v = w^2 (dT s + lap T) + dT grad w^2 its pull on the mean, s the score at the posterior mean. Then
@@ -107,14 +133,51 @@ def _influence_bound(posterior: ConjugatePosterior, levels: list[_Level], weight
     t + sum(-log(1 - e_i) - e_i), e_i the eigenvalues of E_j. No 1 - e_i is below 1 - t, nor below the prior's share.
     """
     k, change = 2 * posterior.beta, np.linalg.inv(np.linalg.cholesky(posterior._precision))
-    pulls = [_pull(level, weight, posterior.mean, change) for level in levels]
-    precision, mean = (up(sum(level.share * p[i] for level, p in zip(levels, pulls, strict=True))) for i in (0, 1))
+    pull = _total_pull(levels, weight, posterior.mean, change)
     share = change @ posterior.prior.precision @ change.T
-    trace = up(k * precision)
+    trace = up(k * pull.precision)
     rest = max(eigenvalue_range((share + share.T) / 2)[0], 1 - trace)
     if not rest > 0:
         return math.inf
-    return up(0.5 * (trace + up(_lost(trace, rest, posterior.dim)) + (2 * k * mean) ** 2 / rest))
+    return up(0.5 * (trace + up(_lost(trace, rest, posterior.dim)) + (2 * k * pull.mean) ** 2 / rest))
+
+
+def _with_rates(posterior: ConjugatePosterior, pull: Pull, λ: Float[np.ndarray, " d"], b: float) -> float:
+    """The bound for a learning rate in each direction (`direction_rates`).
+
+    In coordinates in which the prior is N(0, I) the precision is I + p(A) and the mean -g(A) b, with A the quadratic
+    and b the linear part of the total loss, p(l) = min(2 beta l, resolution^-2 - 1) and g(l) = k / (1 + k l), k the
+    rate at l. Replacing an observation changes A by at most sqrt(2) a in the Frobenius norm (two nonnegative matrices
+    of trace at most a) and b by at most 2 v. A function with Lipschitz constant c changes a symmetric matrix by at most
+    c times its change in that norm: c = 2 beta for p, and the largest |g'| above the smallest eigenvalue for g.
+    """
+    k, limit = 2 * posterior.beta, posterior.resolution**-2
+    changed = up(math.sqrt(2) * pull.precision)
+    low = max(0.0, float(λ[0]) * (1 - 1e-9) - pull.precision)
+    # g = k / (1 + k l) up to l = (limit - 1) / k, then (1 - 1 / limit) / l
+    slope, level = k**2 / (1 + k * low) ** 2, k / (1 + k * low)
+    if k * low > limit - 1:
+        slope, level = (1 - 1 / limit) / low**2, (1 - 1 / limit) / low
+    step = up(level * 2 * pull.mean + slope * changed * b)
+    smallest = 1 + min(k * float(λ[0]) * (1 - 1e-9), limit - 1)
+    largest = min(limit, 1 + k * (float(λ[-1]) + pull.precision))
+    relative = up(k * changed / smallest)  # |P^-1/2 (P^c - P) P^-1/2|_F
+    spread = math.sqrt(posterior.dim) * relative + np.linalg.slogdet(posterior._precision)[1]
+    spread -= np.linalg.slogdet(posterior.prior.precision)[1]  # no P^c is below the prior's precision
+    if relative < 1:
+        spread = min(spread, relative**2 / (2 * (1 - relative)))  # e - log(1 + e) <= e^2 / 2 / (1 - |e|)
+    return up(0.5 * (up(spread) + largest * step**2))
+
+
+def _total_pull(
+    levels: list[_Level],
+    weight: WeightBounds,
+    theta: Float[np.ndarray, " d_theta"],
+    change: Float[np.ndarray, "d_theta d_theta"],
+) -> Pull:
+    """The pull of one observation, summed over the levels."""
+    pulls = [_pull(level, weight, theta, change) for level in levels]
+    return Pull(*(up(sum(level.share * p[i] for level, p in zip(levels, pulls, strict=True))) for i in (0, 1)))
 
 
 def _pull(

@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes.losses import Quadratic
 from nsmbayes.posteriors import Posterior
-from nsmbayes.posteriors.conjugate import ConjugatePosterior
+from nsmbayes.posteriors.conjugate import ConjugatePosterior, gaussian_posterior
 from nsmbayes.posteriors.data_loss import NLELoss, NSMLoss, nsm_loss
 from nsmbayes.posteriors.family_loss import each_loss as each_quadratic
 from nsmbayes.posteriors.generalised import GeneralisedPosterior, each_loss, tilted_kl
@@ -23,6 +24,7 @@ from nsmbayes.posteriors.generalised import GeneralisedPosterior, each_loss, til
 RELIABLE = 0.1  # effective draws, as a share of all, from which on an estimate by reweighting is trusted
 _DRAWS = 500
 _Coefficients = tuple[Float[np.ndarray, "k d d"], Float[np.ndarray, "k d"], Float[np.ndarray, " k"]]
+_STEP = 1e-6  # of the share that x^c takes, for a difference quotient
 _BLOCK = 256  # points x^c whose losses are computed together
 
 
@@ -97,14 +99,36 @@ def pif_delta(posterior: Posterior, x_c: Any, *, draws: int = _DRAWS) -> Density
     """
     x_c, draws = _points(posterior, x_c), _checks.integer(draws, "draws", at_least=2)
     if isinstance(posterior, ConjugatePosterior):
-        theta = posterior.sample((draws,), seed=0)
-        difference = _at(_quadratics(posterior, x_c), theta) - posterior.loss(theta)
+        theta, at_x = posterior.sample((draws,), seed=0), _quadratics(posterior, x_c)
+        if posterior.resolution:
+            return _influence(_by_difference(posterior, at_x, theta))
+        difference = _at(at_x, theta) - posterior.loss(theta)
     else:
         theta = posterior.thinned(draws)
         total = each_loss(posterior.target, theta).mean(axis=1)
         difference = losses_at(posterior, x_c, theta).T - total
-    relative = -posterior.beta * posterior.n * (difference - difference.mean(axis=1, keepdims=True))
+    return _influence(-posterior.beta * posterior.n * (difference - difference.mean(axis=1, keepdims=True)))
+
+
+def _influence(relative: Float[np.ndarray, "k draws"]) -> DensityInfluence:
     return DensityInfluence(relative, 0.5 * np.abs(relative).mean(axis=1))
+
+
+def _by_difference(
+    posterior: ConjugatePosterior, at_x: _Coefficients, theta: Float[np.ndarray, "draws d"]
+) -> Float[np.ndarray, "k draws"]:
+    """The same where the learning rate is one for each direction, and follows the data: a difference quotient."""
+
+    def log_density(epsilon: float) -> Float[np.ndarray, "k draws"]:
+        A, B, C = (
+            (1 - epsilon) * total + epsilon * posterior.n * a for total, a in zip(posterior.total, at_x, strict=True)
+        )
+        mean, precision = gaussian_posterior(posterior.prior, Quadratic(A, B, C), posterior.beta, posterior.resolution)
+        residual = theta - mean[:, None]
+        square = np.einsum("ksi,kij,ksj->ks", residual, precision, residual)
+        return 0.5 * (np.linalg.slogdet(precision)[1][:, None] - square)
+
+    return (log_density(_STEP) - log_density(-_STEP)) / (2 * _STEP)
 
 
 def line(posterior: Posterior, distances: Any, direction: Any = None) -> Float[np.ndarray, "k d_x"]:

@@ -18,7 +18,7 @@ from nsmbayes.surrogates import ExponentialFamily, TanhNetwork
 
 _TANH_THIRD = 2.0  # sup |tanh'''|, at 0
 # Distances at which cells end: evenly spaced over the bulk, then in constant proportion.
-_ENDS = np.concatenate([np.linspace(0, 10, 2001), np.geomspace(10, 1e5, 1501)[1:]])
+_ENDS = np.concatenate([np.linspace(0, 10, 1001), np.geomspace(10, 1e5, 301)[1:]])
 
 
 class Pull(NamedTuple):

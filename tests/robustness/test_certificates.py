@@ -20,7 +20,7 @@ from nsmbayes.levels import DEFAULT_LEVELS
 from nsmbayes.robustness import Certificate, certify
 from nsmbayes.robustness.influence import losses_at
 from nsmbayes.robustness.prior_tails import tails
-from nsmbayes.surrogates import ExponentialFamily, MixtureDensityNetwork, TanhNetwork
+from nsmbayes.surrogates import ExponentialFamily, MixtureDensityNetwork, NoisyFamily, TanhNetwork
 from nsmbayes.weights import LocationScatter, fit_location_scatter
 
 DEFAULT = nsm.PlateauIMQ(radius=2.0, zeta=1.0)
@@ -45,10 +45,18 @@ class MyFamily(ExponentialFamily):
     """A family whose derivatives are those of something else."""
 
 
+class MyNoisyFamily(NoisyFamily):
+    """The same, with noise levels."""
+
+
 class Rectified(TanhNetwork):
     """Not a tanh network."""
 
     kinked: ClassVar[bool] = True
+
+
+def noisy():
+    return random_family(1, 2, noisy=True)
 
 
 def mine():
@@ -85,10 +93,10 @@ def other_activation(activation):
     return eqx.tree_at(place, maf(2), activation)
 
 
-def conjugate(family=None, **options):
+def conjugate(family=None, *, levels=(0.0,), **options):
     options = {"weight": nsm.IMQ(zeta=2.0)} | options
-    method = nsm.NSMBayesConj(GAUSSIAN, **options)
-    method.family = mine() if family is None else family
+    method = nsm.NSMBayesConj(GAUSSIAN, levels=levels, **options)
+    method.family = random_family(1, 2, noisy=levels != (0.0,)) if family is None else family
     return method.build_posterior(data(1), beta=0.3)
 
 
@@ -168,6 +176,18 @@ VIOLATIONS = {
         lambda: conjugate(MyFamily(**{f.name: getattr(mine(), f.name) for f in FIELDS})),
         "A3",
     ),
+    "conj: a family of the user's, with noise levels": (
+        lambda: conjugate(MyNoisyFamily(**{f.name: getattr(noisy(), f.name) for f in FIELDS}), levels=(0.5, 1.0)),
+        "A3",
+    ),
+    "conj: ReLU, with noise levels": (
+        lambda: conjugate(dataclasses.replace(noisy(), b=Rectified(*jax.tree.leaves(noisy().b))), levels=(0.5, 1.0)),
+        "A3",
+    ),
+    "conj: non-robust scatter, with noise levels": (
+        lambda: conjugate(scatter="sample", levels=(0.5, 1.0)),
+        "scatter",
+    ),
     "conj: ReLU": (
         lambda: conjugate(dataclasses.replace(mine(), T=Rectified(*jax.tree.leaves(random_family(1, 2).T)))),
         "A3",
@@ -203,6 +223,7 @@ ROBUST = {
     "uniform prior": (lambda: general(mdn(1), prior=prior_of(dist.Uniform(-1.0, 1.0))), "A4'", True),
     "conj": (conjugate, "A5", True),
     "conj, any zeta": (lambda: conjugate(weight=nsm.IMQ(zeta=7.0)), "A5", True),
+    "conj, noise levels": (lambda: conjugate(levels=(0.5, 1.0)), "A5", True),
     "conj, constant weight": (lambda: conjugate(weight=nsm.Constant()), "A5", False),
 }
 

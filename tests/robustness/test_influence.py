@@ -14,12 +14,13 @@ from nsmbayes.robustness import leave_one_out, line, outlier_table, outliers, pi
 from nsmbayes.robustness.influence import losses_at
 
 BETA = 0.3
+BY_DIRECTION = {"levels": (0.5, 1.0), "resolution": 0.5, "beta": 30.0}  # in some the rate is lowered
 
 
-def conjugate(d_x, **options):
-    method = nsm.NSMBayesConj(nsm.GaussianPrior(np.zeros(2), np.eye(2)), **options)
-    method.family = random_family(d_x, 2)
-    return method.build_posterior(data(d_x), beta=BETA)
+def conjugate(d_x, *, levels=(0.0,), beta=BETA, **options):
+    method = nsm.NSMBayesConj(nsm.GaussianPrior([0.5, -1.0], [1.0, 0.5]), levels=levels, **options)
+    method.family = random_family(d_x, 2, noisy=levels != (0.0,))
+    return method.build_posterior(data(d_x), beta=beta)
 
 
 def gaussian_kl(m0, P0, m1, P1):
@@ -28,28 +29,35 @@ def gaussian_kl(m0, P0, m1, P1):
     return 0.5 * (np.trace(ratio) - len(m0) - np.log(np.linalg.det(ratio)) + step @ P1 @ step)
 
 
-@pytest.mark.parametrize("d_x", [1, 3])
-def test_pif_kl_in_closed_form_is_that_of_the_two_posteriors(d_x):
-    posterior, j = conjugate(d_x), 7
+@pytest.mark.parametrize(("d_x", "options"), [(1, BY_DIRECTION), (3, {})], ids=str)
+def test_pif_kl_in_closed_form_is_that_of_the_two_posteriors(d_x, options):
+    posterior, j = conjugate(d_x, **options), 7
     x_c = line(posterior, [0.0, 3.0, 1e3], direction=np.arange(1, d_x + 1))
     found = pif_kl(posterior, x_c, replace=j)
     assert found.reliable.all()
     for x, kl in zip(x_c, found.kl, strict=True):
         replaced = posterior.x.copy()
         replaced[j] = x
-        other = gaussian_posterior(posterior.prior, total_loss(posterior.point_loss, replaced), BETA)
+        total = total_loss(posterior.point_loss, replaced)
+        other = gaussian_posterior(posterior.prior, total, posterior.beta, posterior.resolution)
         expected = gaussian_kl(posterior.mean, np.linalg.inv(posterior.covariance), *other)
         assert kl == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("d_x", "weight", "sharp"),
-    [(1, nsm.IMQ(zeta=2.0), 100), (1, nsm.PlateauIMQ(radius=2.0, zeta=1.0), 100), (3, nsm.IMQ(zeta=1.0), None)],
-    ids=str,
+    ("d_x", "options", "sharp"),
+    [
+        (1, {"weight": nsm.PlateauIMQ(radius=2.0, zeta=1.0)}, 100),
+        (3, {"weight": nsm.IMQ(zeta=2.0)}, None),
+        (1, {"levels": (0.5, 1.0), "resolution": 0.0, "beta": 0.01}, 1000),
+        (1, BY_DIRECTION, None),
+    ],
+    ids=["one level", "three dimensions", "levels", "a rate for each direction"],
 )
-def test_no_observation_has_more_influence_than_certified(d_x, weight, sharp):
-    """10,000 places, a third of them random, the others where a search climbs to."""
-    posterior = conjugate(d_x, weight=weight)
+def test_no_observation_has_more_influence_than_certified(d_x, options, sharp):
+    """10,000 places, four tenths of them random, the others where a search climbs to."""
+    posterior = conjugate(d_x, **options)
+    assert (posterior.learning_rates < posterior.beta).any() == (options is BY_DIRECTION)
     bound, rng = posterior.certificate.influence_bound, np.random.default_rng(0)
     location, scatter = posterior.location_scatter
     root = np.linalg.cholesky(scatter)
@@ -65,8 +73,9 @@ def test_no_observation_has_more_influence_than_certified(d_x, weight, sharp):
     assert sharp is None or bound < sharp * worst
 
 
-def test_pif_delta_is_the_derivative_of_the_density():
-    posterior, step = conjugate(1), 1e-5
+@pytest.mark.parametrize("options", [{}, BY_DIRECTION], ids=str)
+def test_pif_delta_is_the_derivative_of_the_density(options):
+    posterior, step = conjugate(1, **options), 1e-5
     x_c = line(posterior, [0.0, 2.0, 50.0])
     found = pif_delta(posterior, x_c, draws=50)
     theta = posterior.sample((50,), seed=0)
@@ -77,7 +86,7 @@ def test_pif_delta_is_the_derivative_of_the_density():
             mixed = type(at_x)(
                 *((1 - epsilon) * a + epsilon * posterior.n * b for a, b in zip(posterior.total, at_x, strict=True))
             )
-            mean, precision = gaussian_posterior(posterior.prior, mixed, BETA)
+            mean, precision = gaussian_posterior(posterior.prior, mixed, posterior.beta, posterior.resolution)
             residual = theta - mean
             return 0.5 * (np.linalg.slogdet(precision)[1] - np.einsum("ni,ij,nj->n", residual, precision, residual))
 
