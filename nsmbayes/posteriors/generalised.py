@@ -257,9 +257,9 @@ def tilted_kl(a: Float[np.ndarray, "draws k"]) -> tuple[Float[np.ndarray, " k"],
 
     With few effective draws the estimate is too small: it cannot exceed log(draws) by much, whatever the truth.
     """
-    log_total = logsumexp(a, axis=0)
+    log_total, log_square = (np.asarray(logsumexp(k * a, axis=0)) for k in (1, 2))
     kl = np.maximum(log_total - np.log(len(a)) - a.mean(axis=0), 0)
-    return kl, np.exp(2 * log_total - logsumexp(2 * a, axis=0))
+    return kl, np.exp(2 * log_total - log_square)
 
 
 @double_precision
