@@ -255,7 +255,7 @@ def _unconstrained_draws(prior: UnconstrainedPrior, count: int) -> np.ndarray:
 def tilted_kl(a: Float[np.ndarray, "draws k"]) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """KL(p || p e^a / E e^a) = log E e^a - E a from draws of p, for many a, and how many of the draws count.
 
-    With few effective draws the estimate is too small: it cannot exceed log(draws) by much, whatever the truth.
+    If few count, log E e^a is underestimated, and the KL divergence with it.
     """
     log_total, log_square = (np.asarray(logsumexp(k * a, axis=0)) for k in (1, 2))
     kl = np.maximum(log_total - np.log(len(a)) - a.mean(axis=0), 0)
