@@ -3,10 +3,11 @@
 import math
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from nsmbayes.posteriors.conjugate import ConjugatePosterior, diagonalise
 from nsmbayes.posteriors.family_loss import DataSetLoss, FamilyLoss, NoisyFamilyLoss
@@ -67,12 +68,17 @@ def _losses(loss: DataSetLoss) -> list[tuple[float, FamilyLoss]]:
         return []
     (level_of, _), noisy = loss.points(np.asarray(loss.centre.location)[None])
     level_of, share = level_of[noisy.point[0]], np.abs(noisy.share[0])  # the same for every observation
+    families = _at_every_noise(loss.family, jnp.asarray(loss.noise))
     parts = []
     for i in range(len(loss.levels)):
-        centre = jax.tree.map(lambda a, i=i: np.asarray(a)[i], loss.smoothed)
-        family = loss.family.with_noise(jnp.asarray(loss.noise)[i])
+        family, centre = jax.tree.map(lambda a, i=i: np.asarray(a)[i], (families, loss.smoothed))
         parts.append((up(float(share[level_of == i].sum())), FamilyLoss(family, loss.weight, centre, loss.basis)))
     return parts
+
+
+@eqx.filter_jit
+def _at_every_noise(family: NoisyFamily, noise: Float[Array, "levels d_x"]) -> ExponentialFamily:
+    return jax.vmap(family.with_noise)(noise)
 
 
 def _metric(loss: FamilyLoss) -> Metric | None:

@@ -105,7 +105,7 @@ def _check_prior(prior: Tails) -> Check:
 
 def _shares(loss: NSMLoss, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
     """What an observation counts at each level, at most: the sum of |share| over its points there."""
-    point, share = np.asarray(loss.point[:_ROWS]), np.abs(np.asarray(loss.share[:_ROWS]))
+    point, share = np.asarray(loss.point)[:_ROWS], np.abs(np.asarray(loss.share)[:_ROWS])
     level_of = np.broadcast_to(np.asarray(loss.h), loss.y.shape[:2]).ravel()[point]
     return np.array([up(float(np.where(level_of == h, share, 0).sum(axis=1).max())) for h in levels])
 

@@ -52,7 +52,7 @@ def pull_on_the_line(
     """The same for one-dimensional x with an affine standardiser; T is that of `change` @ T, as in `bounds`."""
     ends = np.concatenate([-_ENDS[::-1], _ENDS[1:]])
     middle, half = (ends[1:] + ends[:-1]) / 2 * at.stretch, np.diff(ends) / 2 * at.stretch
-    centre, scale = float(family.scale_x.centre[0]), float(family.scale_x.scale[0])
+    centre, scale = (float(np.asarray(a)[0]) for a in (family.scale_x.centre, family.scale_x.scale))
     z, D = (location - centre + basis * middle) / scale, basis / scale
     V = np.asarray(family.T.V) / np.asarray(family.scale_theta.scale)[:, None]
     of_T, of_b = _hidden(family.T, z, D), _hidden(family.b, z, D)
