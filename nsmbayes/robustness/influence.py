@@ -53,18 +53,6 @@ def pif_kl(posterior: Posterior, x_c: Any, *, replace: int = 0) -> Influence:
     """PIF_KL: KL(posterior || posterior with observation `replace` replaced by x^c), for every row of `x_c`.
 
     In closed form for a conjugate posterior, by reweighting the draws for any other.
-
-    Example:
-        >>> import nsmbayes as nsm
-        >>> from nsmbayes.robustness import pif_kl
-        >>> task = nsm.tasks.get("gnk")
-        >>> settings = nsm.TrainingSettings(max_epochs=1)
-        >>> method = nsm.NSMBayesConj(task.prior).append_simulations(*task.simulate(1000, seed=0))
-        >>> _ = method.train(settings=settings, progress=False)
-        >>> posterior = method.build_posterior(task.observe(100, seed=1).x, beta=0.2)
-        >>> near, far = pif_kl(posterior, [[2.0], [1e6]]).kl
-        >>> bool(far < posterior.certificate.influence_bound)
-        True
     """
     x_c = _points(posterior, x_c)
     if not 0 <= _checks.integer(replace, "replace") < posterior.n:
