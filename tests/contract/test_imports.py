@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2] / "nsmbayes"
 ORDER: dict[str, tuple[str, ...] | None] = {
     "_checks": (),
     "_precision": (),
+    "_parallel": ("_precision",),
     "_files": (),
     "priors": None,
     "contamination": None,
@@ -27,8 +28,8 @@ ORDER: dict[str, tuple[str, ...] | None] = {
     "training": None,
     "weights": None,
     "losses": None,
-    "samplers": ("_checks", "_precision"),
-    "minima": ("_precision",),
+    "samplers": ("_checks", "_precision", "_parallel"),
+    "minima": ("_precision", "_parallel"),
     "interop": ("_checks", "_precision", "priors", "surrogates"),
     "posteriors": None,
     "calibration": None,
