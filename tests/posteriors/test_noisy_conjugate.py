@@ -196,7 +196,7 @@ def test_a_model_that_is_linear_in_theta_is_learned_exactly():
     """x ~ N(theta, 1): the posterior of 50 clean observations at beta = 1 without a weight is nearly Bayes' own."""
     rng = np.random.default_rng(1)
     prior = nsm.GaussianPrior([0.0], [4.0])
-    theta = prior.sample((20_000,), 0)
+    theta = prior.sample((12_000,), 0)
     method = nsm.NSMBayesConj(prior, weight=nsm.Constant(), scatter="sample", resolution=0.0)
     settings = nsm.TrainingSettings(learning_rate=1e-2, max_epochs=25, schedule="cosine")
     method.append_simulations(theta, theta + rng.standard_normal(theta.shape)).train(settings=settings, progress=False)
