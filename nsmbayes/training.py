@@ -22,6 +22,7 @@ from nsmbayes.surrogates import Standardiser
 _VALIDATION_CHUNK = 8192
 
 Model = TypeVar("Model", bound=eqx.Module)
+Augment = Callable[[PRNGKeyArray, Float[Array, "size d_x"]], Float[Array, "size d_seen"]]
 PointLoss = Callable[[Any, Float[Array, " d_theta"], Float[Array, " d_x"]], Float[Array, ""]]
 
 
@@ -96,9 +97,12 @@ def fit(
     *,
     settings: TrainingSettings,
     key: PRNGKeyArray,
+    augment: Augment | None = None,
     progress: bool = True,
 ) -> tuple[Model, TrainingHistory]:
     """Minimise the mean of `loss(model, theta_i, x_i)` over the simulations; return the best model on held-out ones.
+
+    With `augment` the loss sees augment(key, x) instead of x: anew in every batch, once for the held-out simulations.
 
     Everything in `model` but its standardisers is trained, in float32. Ctrl-C between epochs ends training with the
     best weights so far.
@@ -113,6 +117,8 @@ def fit(
         tuple(jnp.asarray(a[rows], jnp.float32) for a in (theta, x))
         for rows in (order[:m_validation], order[m_validation:])
     )
+    if augment is not None:
+        validation = validation[0], augment(jax.random.fold_in(key_split, 1), validation[1])
     params, frozen = eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Standardiser))
     params, fixed = _single(params), _single(frozen)
     state = settings.optimiser(len(train[0])).init(ravel_pytree(params)[0])
@@ -125,7 +131,7 @@ def fit(
         for epoch in range(settings.max_epochs):
             start = time.perf_counter()
             params, state, losses = _epoch(
-                params, state, fixed, loss, settings, train, validation, jax.random.fold_in(key, epoch)
+                params, state, fixed, loss, augment, settings, train, validation, jax.random.fold_in(key, epoch)
             )
             train_loss, validation_loss = map(float, losses)
             seconds.append(time.perf_counter() - start)
@@ -172,6 +178,7 @@ def _epoch(
     state: optax.OptState,
     fixed: PyTree,
     loss: PointLoss,
+    augment: Augment | None,
     settings: TrainingSettings,
     train: PyTree[Float[Array, "m _"]],
     validation: PyTree[Float[Array, "m_validation _"]],
@@ -189,16 +196,18 @@ def _epoch(
     def batch_loss(vector: Any, batch: Any):
         return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
 
-    def step(carry, batch):
-        vector, state = carry
-        value, gradient = jax.value_and_grad(batch_loss)(vector, batch)
+    def step(carry, numbered):
+        (vector, state), (number, (theta, x)) = carry, numbered
+        if augment is not None:
+            x = augment(jax.random.fold_in(key, number), x)
+        value, gradient = jax.value_and_grad(batch_loss)(vector, (theta, x))
         updates, state = optimiser.update(gradient, state, vector)
         return (vector + updates, state), value
 
     size = min(settings.batch_size, m)
     order = jax.random.permutation(key, m)[: m - m % size]
     batches = jax.tree.map(lambda a: a[order].reshape(-1, size, a.shape[1]), train)
-    (flat, state), losses = jax.lax.scan(step, (flat, state), batches)
+    (flat, state), losses = jax.lax.scan(step, (flat, state), (jnp.arange(m // size), batches))
     chunk = min(_VALIDATION_CHUNK, len(validation[0]))
     held_out = jax.lax.map(lambda point: point_loss(flat, *point), validation, batch_size=chunk)
     return unravel(flat), state, (losses.mean(), held_out.mean())

@@ -49,12 +49,13 @@ def trained_gnk():
 def random_method():
     """Untrained but usable methods of any size, with networks drawn at random."""
 
-    def make(d_x: int, d_theta: int, *, seed: int = 0, scaling: str = "robust", **options):
+    def make(d_x: int, d_theta: int, *, seed: int = 0, scaling: str = "robust", levels=(0.0,), **options):
         rng = np.random.default_rng(seed)
         root = rng.standard_normal((d_theta, d_theta))
         prior = nsm.GaussianPrior(rng.standard_normal(d_theta), root @ root.T + np.eye(d_theta))
-        method = nsm.NSMBayesConj(prior, scaling=scaling, hidden=16, **options)
-        method.family = random_family(d_x, d_theta, seed=seed, asinh=scaling == "robust-asinh")
+        method = nsm.NSMBayesConj(prior, scaling=scaling, hidden=16, levels=levels, **options)
+        asinh, noisy = scaling == "robust-asinh", levels != (0.0,)
+        method.family = random_family(d_x, d_theta, seed=seed, asinh=asinh, noisy=noisy)
         return method
 
     return make

@@ -4,21 +4,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nsmbayes.surrogates import ExponentialFamily, Standardiser, TanhNetwork
+from nsmbayes.surrogates import ExponentialFamily, NoisyFamily, Standardiser, TanhNetwork
 
 
-def random_family(d_x, d_theta, *, seed=0, asinh=False, hidden=16) -> ExponentialFamily:
+def random_family(d_x, d_theta, *, seed=0, asinh=False, hidden=16, noisy=False) -> ExponentialFamily | NoisyFamily:
     """A family in double precision whose networks, centres and scales are all far from trivial."""
     rng = np.random.default_rng(seed)
+    d_in = 2 * d_x if noisy else d_x
 
     def network(d_out):
-        return TanhNetwork(*(jnp.asarray(rng.standard_normal(s)) for s in ((hidden, d_x), (hidden,), (d_out, hidden))))
+        return TanhNetwork(*(jnp.asarray(rng.standard_normal(s)) for s in ((hidden, d_in), (hidden,), (d_out, hidden))))
 
     def standardiser(d, **kind):
         return Standardiser(jnp.asarray(rng.standard_normal(d)), jnp.asarray(rng.uniform(0.5, 2.0, d)), **kind)
 
     with jax.enable_x64(True):
-        return ExponentialFamily(
+        return (NoisyFamily if noisy else ExponentialFamily)(
             T=network(d_theta), b=network(1), scale_x=standardiser(d_x, asinh=asinh),
             scale_theta=standardiser(d_theta, asinh=False),
         )  # fmt: skip
@@ -35,6 +36,18 @@ def log_q(family: ExponentialFamily, theta, x):
         return net.V @ jnp.tanh(net.W @ z + net.c)
 
     return network(family.T) @ t + network(family.b)[0] + jacobian
+
+
+def noisy_log_q(family: NoisyFamily, theta, x, h):
+    """log q_h(x | theta) up to a constant, from the definition: the networks see z / sqrt(1 + h^2) and log(h) / 2."""
+    z = (x - family.scale_x.centre) / family.scale_x.scale
+    t = (theta - family.scale_theta.centre) / family.scale_theta.scale
+    seen = jnp.concatenate([z / jnp.sqrt(1 + h**2), jnp.log(h) / 2])
+
+    def network(net):
+        return net.V @ jnp.tanh(net.W @ seen + net.c)
+
+    return network(family.T) @ t + network(family.b)[0]
 
 
 def nsm_loss_by_autodiff(family, weight, location, scatter, basis, theta, x):

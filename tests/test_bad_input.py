@@ -131,6 +131,15 @@ CASES = {
     "method: weight": Case("weight", lambda k, d: nsm.NSMBayesConj(k.prior, weight=d(not_a_weight))),
     "method: scatter": Case("scatter", lambda k, d: nsm.NSMBayesConj(k.prior, scatter=d(not_a_choice))),
     "method: scaling": Case("scaling", lambda k, d: nsm.NSMBayesConj(k.prior, scaling=d(not_a_choice))),
+    "method: levels": Case(
+        "levels", lambda k, d: nsm.NSMBayesConj(k.prior, levels=d(st.sampled_from([(), (0, 1), (2, 1)])))
+    ),
+    "method: levels and scaling": Case(
+        "levels", lambda k, d: nsm.NSMBayesConj(k.prior, scaling=d(st.just("robust-asinh")))
+    ),
+    "method: resolution": Case(
+        "resolution", lambda k, d: nsm.NSMBayesConj(k.prior, resolution=d(st.sampled_from([-1, 1, "a"])))
+    ),
     "method: hidden": Case("hidden", lambda k, d: nsm.NSMBayesConj(k.prior, hidden=d(not_a_count))),
     "method: calibration": Case(
         "calibration",
@@ -285,7 +294,7 @@ def kit():
     prior = nsm.GaussianPrior([0.0, 0.5], [[1.0, 0.2], [0.2, 2.0]])
 
     def made(d_x: int, **options: Any) -> nsm.NSMBayesConj:
-        method = nsm.NSMBayesConj(prior, hidden=16, **options)
+        method = nsm.NSMBayesConj(prior, hidden=16, levels=(0.0,), **options)
         method.family = random_family(d_x, 2)
         return method
 

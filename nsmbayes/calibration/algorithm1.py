@@ -51,7 +51,8 @@ class StochasticCalibration:
         for t in range(self.steps):
             batch = slice(t * self.bootstraps, (t + 1) * self.bootstraps)
             losses = Quadratic(*(a[batch] for a in drawn.losses))
-            coverages.append(float(coverage_curve(posterior.prior, losses, self.target)(betas[t], minimiser)))
+            curve = coverage_curve(posterior.prior, losses, self.target, posterior.resolution)
+            coverages.append(float(curve(betas[t], minimiser)))
             betas.append(next_beta(betas[t], t, coverages[t] - self.target, floor=floor))
         return Calibration(
             beta=betas[-1],

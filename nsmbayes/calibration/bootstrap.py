@@ -1,4 +1,4 @@
-"""Bootstrap resamples of the conjugate loss, with location, scatter and weights fitted to each resample."""
+"""Bootstrap resamples of the conjugate loss."""
 
 from typing import NamedTuple
 
@@ -29,10 +29,13 @@ def bootstrap_losses(posterior: ConjugatePosterior, resamples: int, seed: int) -
     """Total loss of each of `resamples` data sets drawn from the posterior's observations with replacement.
 
     Every resample gets its own location and scatter, hence its own weights; the coordinates of the loss are a choice
-    of units and stay those of the full data.
+    of units and stay those of the full data. With noise levels, whose sizes follow from the scatter, location and
+    scatter stay those of the full data.
     """
     x, n = posterior.x, posterior.n
     loss, estimator = posterior.point_loss, posterior.recipe.estimator
+    if not isinstance(loss, FamilyLoss):
+        return Resamples(_resample_fixed(posterior, resamples, seed), 0)
     rows = np.random.default_rng(seed).integers(n, size=(resamples, n), dtype=np.int32)
     chunk = max(1, min(resamples, _MEMORY // n))
     parts, degenerate = [], 0
@@ -44,6 +47,14 @@ def bootstrap_losses(posterior: ConjugatePosterior, resamples: int, seed: int) -
         centres = LocationScatter.from_scatter(location, scatter, estimator)
         parts.append(jax.tree.map(np.asarray, _resample(loss, jnp.asarray(x), jnp.asarray(drawn), centres)))
     return Resamples(Quadratic(*(np.concatenate(a) for a in zip(*parts, strict=True))), degenerate)
+
+
+def _resample_fixed(posterior: ConjugatePosterior, resamples: int, seed: int) -> Quadratic:
+    """Sums of the losses of each observation, counted as often as it was drawn."""
+    each = [np.concatenate(parts) for parts in zip(*posterior.each_loss(), strict=True)]
+    n, rng = posterior.n, np.random.default_rng(seed)
+    counts = np.stack([np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64) for _ in range(resamples)])
+    return Quadratic(*(np.tensordot(counts, a, 1) for a in each))
 
 
 @eqx.filter_jit

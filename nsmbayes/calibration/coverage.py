@@ -12,6 +12,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from nsmbayes.losses import Quadratic
+from nsmbayes.posteriors.conjugate import diagonalise, direction_rates
 from nsmbayes.priors import GaussianPrior
 
 
@@ -24,28 +25,21 @@ class CoverageCurve(NamedTuple):
     λ: Float[np.ndarray, "resamples d"]
     b: Float[np.ndarray, "resamples d"]
     threshold: float
+    resolution: float
 
     def __call__(
         self, beta: Float[np.ndarray, "*betas"] | float, theta_hat: Float[np.ndarray, "*betas_or_none d"]
     ) -> Float[np.ndarray, "*betas"]:
         """The fraction of resamples whose region contains theta_hat, for each beta; theta_hat may vary with beta."""
-        k = 2 * np.asarray(beta)[..., None, None]
+        k = 2 * direction_rates(np.asarray(beta)[..., None, None], self.λ, self.resolution)
         standard = np.linalg.solve(self.S, (theta_hat - self.mean)[..., None])[..., 0]
         t = np.einsum("rij,...i->...rj", self.U, standard)
         distance = ((t + k * (self.λ * t + self.b)) ** 2 / (1 + k * self.λ)).sum(axis=-1)
         return np.asarray((distance <= self.threshold).mean(axis=-1))
 
 
-def coverage_curve(prior: GaussianPrior, resampled: Quadratic, level: float) -> CoverageCurve:
+def coverage_curve(prior: GaussianPrior, resampled: Quadratic, level: float, resolution: float = 0.0) -> CoverageCurve:
     """Coverage by the regions of probability `level` of the resampled posteriors."""
-    S = np.linalg.cholesky(prior.covariance)
-    λ, U = np.linalg.eigh(S.T @ resampled.A @ S)
-    B = (resampled.B + resampled.A @ prior.mean) @ S
-    return CoverageCurve(
-        mean=prior.mean,
-        S=S,
-        U=U,
-        λ=np.maximum(λ, 0),  # A is a sum of squares: what is below zero is rounding
-        b=np.einsum("rij,ri->rj", U, B),
-        threshold=float(stats.chi2.ppf(level, prior.dim)),
-    )
+    S, λ, U, b = diagonalise(prior, resampled)
+    threshold = float(stats.chi2.ppf(level, prior.dim))
+    return CoverageCurve(mean=prior.mean, S=S, U=U, λ=λ, b=b, threshold=threshold, resolution=resolution)

@@ -7,12 +7,13 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes import _checks, weights
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
 from nsmbayes.calibration import RootCalibration, StochasticCalibration
+from nsmbayes.levels import check_levels
 from nsmbayes.losses import score_matching
 from nsmbayes.methods.base import Method, NotTrainedError, as_settings, as_weight, warn_of_unseen_parameters
 from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
@@ -22,34 +23,71 @@ from nsmbayes.priors import GaussianPrior, as_gaussian
 from nsmbayes.storage import fill_model, model_arrays, write_model
 from nsmbayes.surrogates import (
     ExponentialFamily,
+    NoisyFamily,
     Standardiser,
     fit_standardiser,
     init_exponential_family,
+    init_noisy_family,
 )
 from nsmbayes.surrogates.scaling import KINDS
-from nsmbayes.training import TrainingSettings, fit
-from nsmbayes.weights import IMQ, Weight
+from nsmbayes.training import Augment, TrainingSettings, fit
+from nsmbayes.weights import IMQ, PlateauIMQ, Weight
 
+Family = ExponentialFamily | NoisyFamily
 Calibrator = RootCalibration | StochasticCalibration
+
+
+LEVELS = tuple(0.2 * 2.0**i for i in range(7))
+"""Default noise levels. The larger the noise, the better a family that is linear in theta fits: one step higher than
+those of `NSMBayes`."""
+
+_SCALES = (0.03, 1.0)  # of the observations to come, in units of the simulations: what the network is trained for
 
 
 def _training_loss(family: ExponentialFamily, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]):
     return score_matching(family.network_derivatives(t, z))
 
 
+def _noisy_training_loss(family: NoisyFamily, t: Float[Array, " d_theta"], noisy: Float[Array, " 2*d_x"]):
+    """In units of the noise, so that all levels count alike."""
+    return score_matching(family.network_derivatives(t, *jnp.split(noisy, 2)))
+
+
+def _noise_adder(low: float, high: float) -> Augment:
+    """To z: z + h e beside h, with h a level between `low` and `high` times a scale for each column."""
+
+    def add(key: PRNGKeyArray, z: Float[Array, "size d_x"]) -> Float[Array, "size 2*d_x"]:
+        key_scale, key_level, key_noise = jax.random.split(key, 3)
+        h = _log_uniform(key_scale, z.shape, *_SCALES) * _log_uniform(key_level, (len(z), 1), low, high)
+        return jnp.concatenate([z + h * jax.random.normal(key_noise, z.shape), h], axis=1)
+
+    return add
+
+
+def _log_uniform(key: PRNGKeyArray, shape: tuple[int, ...], low: float, high: float) -> Float[Array, "..."]:
+    return jnp.exp(jax.random.uniform(key, shape, minval=np.log(low), maxval=np.log(high)))
+
+
 class NSMBayesConj(Method):
     """Robust Bayesian inference in closed form, amortised over data, prior, weight and learning rate.
 
     A neural exponential family q(x | theta) ~ exp(T(x)' theta + b(x)) is trained on simulations by score matching;
-    with a Gaussian prior the generalised posterior exp(-beta n L_NSM) prior is then Gaussian for any observations.
+    with a Gaussian prior the generalised posterior exp(-beta n L_NSM) prior is then Gaussian for any observations. The
+    loss is summed over noise levels (see `nsmbayes.levels`), for which T and b know how noisy x is.
 
     Args:
         prior: a `GaussianPrior`, or a numpyro Normal or MultivariateNormal.
         weight: how observations are trusted as a function of their distance from the bulk.
         scatter: the estimator of location and scatter behind the weight: "mcd", "mad", or "sample" (not robust).
-        scaling: how networks see x: "robust", "robust-asinh", "zscore" or "none".
+        levels: noise levels in units of the robust scale of the observations, or (0,) for the paper's loss.
+        scaling: how networks see x: "robust", "zscore" or "none"; with levels=(0,) also "robust-asinh".
         scale_theta: whether networks see theta standardised in the same way.
-        whiten: compute the loss in coordinates whitened by the location and scatter of the observations.
+        whiten: compute the loss in coordinates whitened by the location and scatter of the observations. With noise
+            levels that is always so, column by column.
+        resolution: the smallest standard deviation that the posterior may have in any direction, in units of the
+            prior's; by default 0.1 with noise levels and 0 without. A family that is linear in theta is an
+            approximation over the range of the prior, and its error does not shrink with more data: where they ask for
+            more than this, the learning rate is lowered, in the directions concerned and not in the others.
         calibration: how beta is chosen where `build_posterior` is not given one.
         hidden: width of the hidden layer of T and of b.
         lattice: for x whose columns take only multiples of a step: the steps, 0 for a continuous column. Simulations
@@ -69,6 +107,8 @@ class NSMBayesConj(Method):
 
     amortised = "fully"
     name, label = "nsm-bayes-conj", "NSM-Bayes-conj"
+    training = TrainingSettings(learning_rate=1e-2, batch_size=256, max_epochs=150, patience=150, schedule="cosine")
+    """A learning rate that starts high and falls to zero over few epochs, all of which are made."""
 
     def __init__(
         self,
@@ -76,9 +116,11 @@ class NSMBayesConj(Method):
         *,
         weight: Weight | None = None,
         scatter: str = "mcd",
+        levels: tuple[float, ...] = LEVELS,
         scaling: str = "robust",
         scale_theta: bool = True,
         whiten: bool = True,
+        resolution: float | None = None,
         calibration: Calibrator | None = None,
         hidden: int = 128,
         lattice: Any = None,
@@ -86,34 +128,50 @@ class NSMBayesConj(Method):
     ):
         self.prior: GaussianPrior = as_gaussian(prior)
         super().__init__(self.prior.dim, parameter_names, lattice)
-        self.weight = as_weight(weight if weight is not None else IMQ(zeta=2.0))
+        self.levels = tuple(check_levels(levels).tolist())
+        if weight is None:
+            weight = PlateauIMQ(radius=1.25, zeta=1.0) if self._noisy else IMQ(zeta=2.0)
+        self.weight = as_weight(weight)
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
         self.scale_theta = _checks.flag(scale_theta, "scale_theta")
         self.whiten = _checks.flag(whiten, "whiten")
+        if self._noisy and (self.scaling == "robust-asinh" or not self.whiten):
+            raise InputError(
+                '`levels` other than (0,) need whiten=True and an affine scaling ("robust", "zscore" or "none"): '
+                "noise is added to x in units of the observations' scale. "
+                f"Got scaling={self.scaling!r}, whiten={self.whiten}."
+            )
+        if resolution is None:
+            resolution = 0.1 if self._noisy else 0.0
+        self.resolution = _checks.fraction(resolution, "resolution")
         self.calibration: Calibrator = _checks.instance(
-            RootCalibration() if calibration is None else calibration,
+            RootCalibration(largest=0.75 if self._noisy else 0.25) if calibration is None else calibration,
             "calibration",
             Calibrator,
             "nsmbayes.RootCalibration() or nsmbayes.StochasticCalibration()",
         )
         self.hidden = _checks.integer(hidden, "hidden", at_least=1)
-        self.family: ExponentialFamily | None = None
+        self.family: Family | None = None
 
     @classmethod
     def paper(cls, prior: Any, *, initial_beta: float = 0.1, **options: Any) -> Self:
-        """The paper's choices: IMQ with zeta = 1, z-scored x, raw theta, Algorithm 1 started at `initial_beta`."""
+        """The paper's choices: IMQ with zeta = 1, no noise, z-scored x, raw theta, Algorithm 1 from `initial_beta`."""
         choices: dict[str, Any] = {
             "weight": IMQ(zeta=1.0),
             "scaling": "zscore",
             "scale_theta": False,
             "whiten": False,
+            "levels": (0.0,),
             "calibration": StochasticCalibration(initial_beta=initial_beta),
         }
         return cls(prior, **(choices | options))
 
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
-        """Train T and b by score matching on all simulations appended so far."""
+        """Train T and b by score matching on all simulations appended so far.
+
+        Without `settings`: those of `NSMBayesConj.training`, or with levels=(0,) the paper's, `TrainingSettings()`.
+        """
         theta, x = self._all_simulations()
         seed = _checks.integer(seed, "seed")
         x = self._dequantise(x, seed, 0)
@@ -122,12 +180,13 @@ class NSMBayesConj(Method):
         warn_of_unseen_parameters(self.prior.sample((1000,), 0), theta, self.parameter_names)
         key_init, key_fit = jax.random.split(jax.random.key(seed))
         family, self.history = fit(
-            init_exponential_family(key_init, scale_x, scale_theta, hidden=self.hidden),
-            _training_loss,
+            self._initial(key_init, scale_x, scale_theta),
+            _noisy_training_loss if self._noisy else _training_loss,
             scale_theta.standardise(theta),
             scale_x.standardise(x),
-            settings=as_settings(settings, TrainingSettings()),
+            settings=as_settings(settings, self.training if self._noisy else TrainingSettings()),
             key=key_fit,
+            augment=_noise_adder(self.levels[0], self.levels[-1]) if self._noisy else None,
             progress=progress,
         )
         self.family = _in_double(family)
@@ -152,7 +211,14 @@ class NSMBayesConj(Method):
         loss = recipe.fit(x)
         start = 1.0 if beta is None else _checks.positive(beta, "beta")
         posterior = ConjugatePosterior(
-            chosen, recipe, loss, (x,), total_loss(loss, x), start, parameter_names=self.parameter_names
+            chosen,
+            recipe,
+            loss,
+            (x,),
+            total_loss(loss, x),
+            start,
+            parameter_names=self.parameter_names,
+            resolution=self.resolution,
         )
         if beta is not None:
             return posterior
@@ -168,22 +234,30 @@ class NSMBayesConj(Method):
         if x.ndim != 3 or 0 in x.shape or x.shape[2] != self.d_x:
             raise InputError(f"`x` must have shape (datasets, n, {self.d_x}); got {x.shape}.")
         beta = _checks.positive(beta, "beta")
-        return batch_posteriors(recipe, self._prior_or(prior), x, beta, _checks.integer(seed, "seed"))
+        seed = _checks.integer(seed, "seed")
+        return batch_posteriors(recipe, self._prior_or(prior), x, beta, seed, self.resolution)
+
+    @property
+    def _noisy(self) -> bool:
+        return self.levels != (0.0,)
+
+    def _initial(self, key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser) -> Family:
+        init = init_noisy_family if self._noisy else init_exponential_family
+        return init(key, scale_x, scale_theta, hidden=self.hidden)
 
     @property
     def d_x(self) -> int:
         """Width of an observation."""
         return len(self._trained().scale_x.scale)
 
-    def _trained(self) -> ExponentialFamily:
+    def _trained(self) -> Family:
         if self.family is None:
             raise NotTrainedError("This method is not trained yet: call append_simulations(theta, x), then train().")
         return self.family
 
     def _recipe(self, weight: Weight | None) -> LossRecipe:
-        return LossRecipe(
-            self._trained(), self.weight if weight is None else as_weight(weight), self.scatter, self.whiten
-        )
+        weight = self.weight if weight is None else as_weight(weight)
+        return LossRecipe(self._trained(), weight, self.scatter, self.whiten, self.levels)
 
     def _prior_or(self, prior: Any) -> GaussianPrior:
         if prior is None:
@@ -203,6 +277,8 @@ class NSMBayesConj(Method):
             "scaling": self.scaling,
             "scale_theta": self.scale_theta,
             "whiten": self.whiten,
+            "levels": self.levels,
+            "resolution": self.resolution,
             "hidden": self.hidden,
             "lattice": self.lattice,
             "parameter_names": list(self.parameter_names),
@@ -222,12 +298,14 @@ class NSMBayesConj(Method):
             calibration=calibrator(**options),
             parameter_names=tuple(header["parameter_names"]),
             lattice=header.get("lattice"),
+            levels=tuple(header.get("levels", (0.0,))),
+            resolution=header.get("resolution", 0.0),
             **{key: header[key] for key in ("scatter", "scaling", "scale_theta", "whiten", "hidden")},
         )
         d_x = arrays["model.scale_x.centre"].shape[0]
         blank_x = Standardiser(jnp.zeros(d_x), jnp.ones(d_x), asinh=method.scaling == "robust-asinh")
         blank_theta = Standardiser(jnp.zeros(method.prior.dim), jnp.ones(method.prior.dim), asinh=False)
-        template = init_exponential_family(jax.random.key(0), blank_x, blank_theta, hidden=method.hidden)
+        template = method._initial(jax.random.key(0), blank_x, blank_theta)
         method.family = fill_model(_in_double(template), arrays)
         return method
 
@@ -236,5 +314,5 @@ _CALIBRATORS = {kind.__name__: kind for kind in (RootCalibration, StochasticCali
 
 
 @double_precision
-def _in_double(family: ExponentialFamily) -> ExponentialFamily:
+def _in_double(family: Family) -> Family:
     return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), family)

@@ -1,6 +1,7 @@
 """Conjugate posteriors of many data sets of one size at once."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,8 +14,9 @@ from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
 from nsmbayes.losses import Quadratic
 from nsmbayes.posteriors.conjugate import gaussian_posterior
-from nsmbayes.posteriors.family_loss import LossRecipe
+from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
 from nsmbayes.priors import GaussianPrior
+from nsmbayes.surrogates import NoisyFamily
 from nsmbayes.weights import LocationScatter, fit_batch
 
 _ROWS = 1600  # observations whose hidden layers are in memory at once
@@ -40,7 +42,12 @@ class ConjugateBatch:
 
 @double_precision
 def batch_posteriors(
-    recipe: LossRecipe, prior: GaussianPrior, x: Float[np.ndarray, "k n d_x"], beta: float, seed: int
+    recipe: LossRecipe,
+    prior: GaussianPrior,
+    x: Float[np.ndarray, "k n d_x"],
+    beta: float,
+    seed: int,
+    resolution: float = 0.0,
 ) -> ConjugateBatch:
     """The posterior of every data set x[i], each with its own location, scatter and coordinates."""
     location, scatter, ok = fit_batch(x, recipe.estimator, jax.random.key(seed))
@@ -51,17 +58,28 @@ def batch_posteriors(
             "lattice step, or leave them out."
         )
     centres = LocationScatter.from_scatter(location, scatter, recipe.estimator)
-    mean, precision = gaussian_posterior(
-        prior, jax.tree.map(np.asarray, _totals(recipe, jnp.asarray(x), centres)), beta
-    )
+    if isinstance(recipe.family, NoisyFamily):
+        totals = _noisy_totals(recipe, x, centres)
+    else:
+        totals = _totals(recipe, jnp.asarray(x), centres)
+    mean, precision = gaussian_posterior(prior, jax.tree.map(np.asarray, totals), beta, resolution)
     return ConjugateBatch(mean, np.linalg.inv(precision), beta)
+
+
+def _noisy_totals(recipe: LossRecipe, x: Float[np.ndarray, "k n d_x"], centres: LocationScatter) -> Quadratic:
+    """One data set after the other: each has noisy points of its own."""
+    totals = [
+        total_loss(recipe.around(jax.tree.map(lambda a, i=i: a[i], centres)), dataset) for i, dataset in enumerate(x)
+    ]
+    return Quadratic(*(np.stack(parts) for parts in zip(*totals, strict=True)))
 
 
 @eqx.filter_jit
 def _totals(recipe: LossRecipe, x: Float[Array, "k n d_x"], centres: LocationScatter) -> Quadratic:
     def one(dataset: tuple[Float[Array, "n d_x"], LocationScatter]) -> Quadratic:
         rows, centre = dataset
-        return jax.tree.map(lambda a: a.sum(axis=0), jax.vmap(recipe.around(centre))(rows))
+        loss: Any = recipe.around(centre)
+        return jax.tree.map(lambda a: a.sum(axis=0), jax.vmap(loss)(rows))
 
     together = max(1, min(len(x), _ROWS // x.shape[1]))
     return jax.lax.map(one, (x, centres), batch_size=together)

@@ -1,5 +1,6 @@
 """The NSM-Bayes-conj posterior (Proposition 1): Gaussian, in closed form, from sums over observations."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,51 @@ from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes.losses import Quadratic
 from nsmbayes.posteriors.doubts import describe_doubts
-from nsmbayes.posteriors.family_loss import FamilyLoss, LossRecipe, each_loss, total_loss, weights_of
+from nsmbayes.posteriors.family_loss import DataSetLoss, LossRecipe, each_loss, total_loss, weights_of
 from nsmbayes.posteriors.learning_rate import Calibration
 from nsmbayes.priors import GaussianPrior, as_gaussian
 
 
 def gaussian_posterior(
-    prior: GaussianPrior, total: Quadratic, beta: Float[np.ndarray, "*k"] | float
+    prior: GaussianPrior, total: Quadratic, beta: Float[np.ndarray, "*k"] | float, resolution: float = 0.0
 ) -> tuple[Float[np.ndarray, "*k d"], Float[np.ndarray, "*k d d"]]:
-    """Mean and precision of exp(-beta (theta' A theta + 2 theta' B)) N(prior), for a stack of data sets or of betas."""
+    """Mean and precision of exp(-beta (theta' A theta + 2 theta' B)) N(prior), for a stack of data sets or of betas.
+
+    With `resolution` beta is a matrix: see `direction_rates`.
+    """
     k = 2 * np.asarray(beta)
-    precision = prior.precision + k[..., None, None] * total.A
-    shift = prior.precision @ prior.mean - k[..., None] * total.B
-    return np.linalg.solve(precision, shift[..., None])[..., 0], precision
+    if resolution == 0:
+        precision = prior.precision + k[..., None, None] * total.A
+        shift = prior.precision @ prior.mean - k[..., None] * total.B
+        return np.linalg.solve(precision, shift[..., None])[..., 0], precision
+    S, λ, U, b = diagonalise(prior, total)
+    k = 2 * direction_rates(np.asarray(beta)[..., None], λ, resolution)
+    t = np.einsum("...ij,...j->...i", U, -k * b / (1 + k * λ))
+    inverse = np.swapaxes(U, -1, -2) @ np.linalg.inv(S)
+    precision = prior.precision + np.swapaxes(inverse, -1, -2) @ ((k * λ)[..., None] * inverse)
+    return prior.mean + t @ S.T, precision
+
+
+def diagonalise(
+    prior: GaussianPrior, total: Quadratic
+) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "*k d"], Float[np.ndarray, "*k d d"], Float[np.ndarray, "*k d"]]:
+    """S, λ, U, b with theta = prior mean + S U t, in which the prior is N(0, I) and the loss sum(λ t^2 + 2 b t)."""
+    S = np.linalg.cholesky(prior.covariance)
+    λ, U = np.linalg.eigh(S.T @ total.A @ S)
+    b = np.einsum("...ij,...i->...j", U, (total.B + total.A @ prior.mean) @ S)
+    return S, np.maximum(λ, 0), U, b  # A is a sum of squares: what is below zero is rounding
+
+
+def direction_rates(
+    beta: Float[np.ndarray, "*k"] | float, λ: Float[np.ndarray, "*m d"], resolution: float
+) -> Float[np.ndarray, "*n d"]:
+    """The learning rate in each direction t of `diagonalise`.
+
+    It is beta, or less where the standard deviation would become smaller than `resolution` times the prior's.
+    """
+    if resolution == 0:
+        return np.broadcast_to(beta, np.broadcast_shapes(np.shape(beta), λ.shape))
+    return np.minimum(beta, (resolution**-2 - 1) / (2 * np.maximum(λ, np.finfo(np.float64).tiny)))
 
 
 class ConjugatePosterior:
@@ -40,17 +73,18 @@ class ConjugatePosterior:
         self,
         prior: GaussianPrior,
         recipe: LossRecipe,
-        point_loss: FamilyLoss,
+        point_loss: DataSetLoss,
         data: tuple[Float[np.ndarray, "_ d_x"], ...],
         total: Quadratic,
         beta: float,
         *,
         parameter_names: tuple[str, ...],
+        resolution: float = 0.0,
         calibration: Calibration | None = None,
     ):
-        self.prior, self.beta, self.calibration = prior, beta, calibration
+        self.prior, self.beta, self.resolution, self.calibration = prior, beta, resolution, calibration
         self.parameter_names = parameter_names
-        self.mean, self._precision = gaussian_posterior(prior, total, beta)
+        self.mean, self._precision = gaussian_posterior(prior, total, beta, resolution)
         self.covariance: Float[np.ndarray, "d d"] = np.linalg.inv(self._precision)
         self.recipe, self.point_loss, self.total, self._data = recipe, point_loss, total, data
 
@@ -93,6 +127,11 @@ class ConjugatePosterior:
         """The robust location and scatter that the weight is built on."""
         return np.asarray(self.point_loss.centre.location), np.asarray(self.point_loss.centre.scatter)
 
+    @property
+    def learning_rates(self) -> Float[np.ndarray, " d"]:
+        """The learning rate in each of d directions: beta, or less where `resolution` sets the limit."""
+        return direction_rates(self.beta, diagonalise(self.prior, self.total)[1], self.resolution)
+
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Density of parameter j on a grid."""
         return stats.norm.pdf(grid, self.mean[j], self.stds[j])
@@ -125,6 +164,10 @@ class ConjugatePosterior:
         A, B, C = self.average_loss
         return np.einsum("...i,ij,...j", theta, A, theta) + 2 * theta @ B + C
 
+    def each_loss(self) -> Iterator[Quadratic]:
+        """The losses of the observations, in blocks of them."""
+        return (part for block in self._data for part in each_loss(self.point_loss, block))
+
     def contains(self, theta: Any, level: float = 0.95) -> Bool[np.ndarray, "..."]:
         """Whether points of shape (..., d) lie in the central region of probability `level`."""
         residual = self._residual(theta)
@@ -138,21 +181,13 @@ class ConjugatePosterior:
 
     def influence(self) -> Float[np.ndarray, " n"]:
         """KL(posterior || posterior without observation i), for every i, with the weight as it stands."""
-        covariance, dim = self.covariance, self.dim
         parts = []
-        for A, B, _ in (part for block in self._data for part in each_loss(self.point_loss, block)):
-            precision = self._precision - 2 * self.beta * A
-            step = np.linalg.solve(precision, (2 * self.beta * (B + A @ self.mean))[..., None])[..., 0]
-            change = precision @ covariance
-            parts.append(
-                0.5
-                * (
-                    np.trace(change, axis1=1, axis2=2)
-                    - dim
-                    - np.linalg.slogdet(change)[1]
-                    + np.einsum("ni,nij,nj->n", step, precision, step)
-                )
-            )
+        for each in self.each_loss():
+            others = Quadratic(*(total - own for total, own in zip(self.total, each, strict=True)))
+            mean, precision = gaussian_posterior(self.prior, others, self.beta, self.resolution)
+            step, change = mean - self.mean, precision @ self.covariance
+            trace, log_det = np.trace(change, axis1=1, axis2=2), np.linalg.slogdet(change)[1]
+            parts.append(0.5 * (trace - self.dim - log_det + np.einsum("ni,nij,nj->n", step, precision, step)))
         return np.maximum(np.concatenate(parts), 0)  # rounding can leave an uninfluential point at -1e-16
 
     def update(self, x_new: Any, *, refit: bool = False) -> "ConjugatePosterior":
@@ -192,6 +227,12 @@ class ConjugatePosterior:
             low, high = self.interval(j)
             lines.append(f"{name:<12}{mean:>10.3f}{std:>10.3f}{low:>10.3f}{high:>10.3f}{prior_std:>10.3f}")
         lines.append(describe_doubts(self.weights))
+        lowered = int((self.learning_rates < self.beta).sum())
+        if lowered:
+            lines.append(
+                f"In {lowered} of {self.dim} directions the learning rate was lowered: the surrogate is not trusted to "
+                f"know any of them\nto better than {self.resolution:g} prior standard deviations."
+            )
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
         return "\n".join(lines)
@@ -217,6 +258,7 @@ class ConjugatePosterior:
             "total": self.total,
             "beta": self.beta,
             "parameter_names": self.parameter_names,
+            "resolution": self.resolution,
             "calibration": self.calibration,
         }
         return ConjugatePosterior(**(fields | changes))

@@ -4,8 +4,10 @@ from nsmbayes.surrogates.base import Frame as Frame
 from nsmbayes.surrogates.base import Surrogate as Surrogate
 from nsmbayes.surrogates.expfam import ExponentialFamily as ExponentialFamily
 from nsmbayes.surrogates.expfam import FamilyDerivatives as FamilyDerivatives
+from nsmbayes.surrogates.expfam import NoisyFamily as NoisyFamily
 from nsmbayes.surrogates.expfam import TanhNetwork as TanhNetwork
 from nsmbayes.surrogates.expfam import init_exponential_family as init_exponential_family
+from nsmbayes.surrogates.expfam import init_noisy_family as init_noisy_family
 from nsmbayes.surrogates.maf import MaskedAutoregressiveFlow as MaskedAutoregressiveFlow
 from nsmbayes.surrogates.maf import init_masked_autoregressive_flow as init_masked_autoregressive_flow
 from nsmbayes.surrogates.mdn import MixtureDensity as MixtureDensity

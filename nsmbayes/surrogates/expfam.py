@@ -36,6 +36,14 @@ class TanhNetwork(eqx.Module):
         bend = self.W @ curvature - 2 * h * (J**2).sum(axis=1)
         return (1 - h**2)[:, None] * jnp.concatenate([J, bend[:, None]], axis=1)
 
+    def slopes(
+        self, v: Float[Array, " hidden"], z: Float[Array, " d_in"]
+    ) -> tuple[Float[Array, " d_in"], Float[Array, " d_in"]]:
+        """First and second derivatives of v' tanh(W z + c) in each input."""
+        h = jnp.tanh(self.W @ z + self.c)
+        v = v * (1 - h**2)
+        return v @ self.W, -2 * (v * h) @ self.W**2
+
 
 def init_tanh_network(key: PRNGKeyArray, d_in: int, hidden: int, d_out: int) -> TanhNetwork:
     """Glorot-uniform weights, small positive biases."""
@@ -70,10 +78,8 @@ class ExponentialFamily(Surrogate):
 
     def network_derivatives(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Derivatives:
         """Score and Laplacian in the network's own coordinates: what training by score matching needs."""
-        identity, flat = jnp.eye(z.shape[0], dtype=z.dtype), jnp.zeros_like(z)
-        both = (t @ self.T.V) @ self.T.hidden_derivatives(z, identity, flat)
-        both = both + self.b.V[0] @ self.b.hidden_derivatives(z, identity, flat)
-        return Derivatives(both[:-1], both[-1])
+        slope, second = _of_both(self, t, z)
+        return Derivatives(slope, second.sum())
 
     def family_derivatives(self, x: Float[Array, " d_x"], basis: Float[Array, "d_x p"]) -> FamilyDerivatives:
         """Derivatives of T and b as functions of x, for theta in the user's units."""
@@ -100,15 +106,70 @@ class ExponentialFamily(Surrogate):
         return Derivatives(theta @ family.grad_T + family.grad_b, theta @ family.lap_T + family.lap_b)
 
 
+class NoisyFamily(eqx.Module):
+    """The exponential families of x + noise, for independent Gaussian noise of any size in each column of x.
+
+    T and b see z / sqrt(1 + h^2), which has one scale for all noises, and log h, with h the noise in units of z. For
+    one h that is a network of z again: what noise adds is folded into its weights and biases.
+    """
+
+    T: TanhNetwork
+    b: TanhNetwork
+    scale_x: Standardiser
+    scale_theta: Standardiser
+
+    def __check_init__(self):
+        if self.scale_x.asinh:
+            raise ValueError("x must be standardised by an affine map: noise on x is not Gaussian after asinh.")
+
+    def with_noise(self, h: Float[Array, " d_x"]) -> ExponentialFamily:
+        """The family of x + scale_x.scale * h * e, e standard normal."""
+        shrink, log_h = _noise_inputs(h)
+
+        def fold(network: TanhNetwork) -> TanhNetwork:
+            of_z, of_noise = jnp.split(network.W, 2, axis=1)
+            return TanhNetwork(of_z * shrink, network.c + of_noise @ log_h, network.V)
+
+        return ExponentialFamily(fold(self.T), fold(self.b), self.scale_x, self.scale_theta)
+
+    def network_derivatives(
+        self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"], h: Float[Array, " d_x"]
+    ) -> Derivatives:
+        """Score and Laplacian at noise h in the coordinates z / h: what training by score matching needs."""
+        shrink, log_h = _noise_inputs(h)
+        slope, second = _of_both(self, t, jnp.concatenate([shrink * z, log_h]))
+        d = len(z)
+        return Derivatives(h * shrink * slope[:d], (h * shrink) ** 2 @ second[:d])
+
+
+def _noise_inputs(h: Float[Array, " d_x"]) -> tuple[Float[Array, " d_x"], Float[Array, " d_x"]]:
+    """What z is multiplied with, and what else the networks see."""
+    return 1 / jnp.sqrt(1 + h**2), jnp.log(h) / 2
+
+
+def _of_both(
+    family: ExponentialFamily | NoisyFamily, t: Float[Array, " d_theta"], inputs: Float[Array, " d_in"]
+) -> tuple[Float[Array, " d_in"], Float[Array, " d_in"]]:
+    """First and second derivatives of T' t + b in each input, by products that stay matrix products under vmap."""
+    of_T, of_b = family.T.slopes(t @ family.T.V, inputs), family.b.slopes(family.b.V[0], inputs)
+    return of_T[0] + of_b[0], of_T[1] + of_b[1]
+
+
 def init_exponential_family(
     key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser, *, hidden: int
 ) -> ExponentialFamily:
     """An untrained family with one hidden layer of `hidden` units in each of T and b."""
-    d_x, d_theta = len(scale_x.scale), len(scale_theta.scale)
+    return ExponentialFamily(*_init_networks(key, len(scale_x.scale), scale_x, scale_theta, hidden))
+
+
+def init_noisy_family(
+    key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser, *, hidden: int
+) -> NoisyFamily:
+    """The same for noisy x."""
+    return NoisyFamily(*_init_networks(key, 2 * len(scale_x.scale), scale_x, scale_theta, hidden))
+
+
+def _init_networks(key: PRNGKeyArray, d_in: int, scale_x: Standardiser, scale_theta: Standardiser, hidden: int):
     key_T, key_b = jax.random.split(key)
-    return ExponentialFamily(
-        T=init_tanh_network(key_T, d_x, hidden, d_theta),
-        b=init_tanh_network(key_b, d_x, hidden, 1),
-        scale_x=scale_x,
-        scale_theta=scale_theta,
-    )
+    T = init_tanh_network(key_T, d_in, hidden, len(scale_theta.scale))
+    return T, init_tanh_network(key_b, d_in, hidden, 1), scale_x, scale_theta

@@ -123,7 +123,7 @@ def _offences_of(module, text):
         ("nsmbayes.tasks.new", "from nsmbayes import NSMBayesConj", "imports nsmbayes, which comes after"),
         ("nsmbayes.tasks.new", "from ..methods import base", "imports nsmbayes.methods"),
         ("nsmbayes.tasks.new", "from .. import methods", "imports nsmbayes.methods"),
-        ("nsmbayes.samplers.new", "from nsmbayes.priors import GaussianPrior", "_checks, _precision only"),
+        ("nsmbayes.samplers.new", "from nsmbayes.priors import GaussianPrior", "_checks, _precision, _parallel only"),
         ("nsmbayes.interop.new", "from nsmbayes.weights import IMQ", "_checks, _precision, priors, surrogates only"),
         ("nsmbayes._files", "from nsmbayes import _checks", "may import nothing only"),
         ("nsmbayes.brand_new", "", "not in ORDER"),

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import log_q, random_family
+from helpers import log_q, noisy_log_q, random_family
 
 from nsmbayes.surrogates import init_exponential_family
 
@@ -49,6 +49,25 @@ def test_network_coordinates_agree_with_user_coordinates(x64, asinh):
         user = family.derivatives(theta, x, jnp.diag(family.scale_x.scale))
         np.testing.assert_allclose(score, user.score, rtol=1e-10)
         np.testing.assert_allclose(laplacian, user.laplacian, rtol=1e-10)
+
+
+@pytest.mark.parametrize("d_x", [1, 3])
+def test_noisy_families_equal_autodiff(x64, d_x):
+    """With the noise folded into the weights, and in the form in which training sees it."""
+    family = random_family(d_x, 2, noisy=True)
+    rng = np.random.default_rng(1)
+    theta, x = jnp.asarray(rng.standard_normal(2)), jnp.asarray(rng.standard_normal(d_x))
+    h = jnp.asarray(rng.uniform(0.1, 3.0, d_x))
+    basis = jnp.diag(h * family.scale_x.scale)
+    gradient = jax.grad(noisy_log_q, 2)(family, theta, x, h)
+    hessian = jax.hessian(noisy_log_q, 2)(family, theta, x, h)
+    z, t = family.scale_x(x), family.scale_theta(theta)
+    for score, laplacian in (
+        family.with_noise(h).derivatives(theta, x, basis),
+        family.network_derivatives(t, z, h),
+    ):
+        np.testing.assert_allclose(score, basis @ gradient, rtol=1e-9)
+        np.testing.assert_allclose(laplacian, jnp.trace(basis @ hessian @ basis), rtol=1e-9)
 
 
 @pytest.mark.parametrize("asinh", [False, True])
