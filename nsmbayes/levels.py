@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.stats import chi
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
@@ -39,21 +40,21 @@ class NoisyPoints(NamedTuple):
         return np.bincount(self.point.ravel(), self.share.ravel(), minlength=shape[0] * shape[1]).reshape(shape)
 
 
-def noisy_points(levels: Any, y: Float[np.ndarray, "n d"]) -> NoisyPoints:
+def noisy_points(levels: Any, y: Float[np.ndarray, "n d"], *, rules: int = 1, seed: int = 0) -> NoisyPoints:
     """The points for observations y, with noise levels in the units of y.
 
     In one dimension they are lattices that observations share, so that their number hardly grows with n; the error is
-    below 1e-3 for an f as narrow as the noise (a test). Otherwise each observation has nodes of its own around it.
+    below 1e-3 for an f as narrow as the noise (a test). Otherwise each observation has the 2 d + 1 nodes of a random
+    rule around it, or those of several `rules`; they are the same for the same n, d and seed.
     """
     h = check_levels(levels)
     if h[0] == 0:
-        return _on_nodes(h, np.ones(1), y, np.zeros((1, y.shape[1])), np.ones(1))
+        return NoisyPoints(h[:, None], y[None], np.arange(len(y))[:, None], np.ones((len(y), 1)))
     coefficients = h**2 * (np.gradient(np.log(h)) if len(h) > 1 else 1.0)
-    return (
-        _on_lattices(h, coefficients, y)
-        if y.shape[1] == 1
-        else _on_nodes(h, coefficients, y, *_degree_five(y.shape[1]))
-    )
+    if y.shape[1] == 1:
+        return _on_lattices(h, coefficients, y)
+    parts = [_on_axes(h, coefficients / rules, y, np.random.default_rng([seed, rule])) for rule in range(rules)]
+    return parts[0] if rules == 1 else _joined(parts)
 
 
 def check_levels(levels: Any) -> Float[np.ndarray, " levels"]:
@@ -64,13 +65,37 @@ def check_levels(levels: Any) -> Float[np.ndarray, " levels"]:
     return h
 
 
-def _on_nodes(h, coefficients, y, nodes, node_weights) -> NoisyPoints:
-    """Every observation with the same nodes around it; one group a level."""
+def _on_axes(h, coefficients, y, rng) -> NoisyPoints:
+    """Nodes on axes that are turned at random for every observation, and on the observation; one group a level.
+
+    With any radius R the 2 d nodes +-R a_j, of weight 1 / (2 R^2), and the origin are a rule of degree three. If the
+    axes are uniformly distributed and R as chi with d + 2 degrees of freedom, the rule is unbiased for every function
+    (Genz and Monahan's spherical-radial rules). So the errors of the observations are independent and average out,
+    those of a fixed rule add up. The radii are the quantiles of chi, in random order, hence evenly spread.
+    """
     n, d = y.shape
-    points = y[None, :, None, :] + h[:, None, None, None] * nodes
-    index = np.arange(len(h) * n * len(nodes)).reshape(len(h), n, len(nodes)).transpose(1, 0, 2).reshape(n, -1)
-    share = np.outer(coefficients, node_weights).ravel()
-    return NoisyPoints(h[:, None], points.reshape(len(h), -1, d), index, np.tile(share, (n, 1)))
+    quantiles = chi.ppf((np.arange(n) + 0.5) / n, d + 2)
+    radius = np.stack([rng.permutation(quantiles) for _ in h])[..., None]
+    axes = radius[..., None] * np.linalg.qr(rng.standard_normal((len(h), n, d, d)))[0]
+    points = y[:, None] + h[:, None, None, None] * np.concatenate([axes, -axes, np.zeros((len(h), n, 1, d))], axis=2)
+    on_axes = 0.5 / radius**2
+    share = np.concatenate([np.tile(on_axes, 2 * d), 1 - 2 * d * on_axes], axis=2) * coefficients[:, None, None]
+    index = np.arange(share.size).reshape(share.shape)
+    by_observation = (a.transpose(1, 0, 2).reshape(n, -1) for a in (index, share))
+    return NoisyPoints(h[:, None], points.reshape(len(h), -1, d), *by_observation)
+
+
+def _joined(parts: list[NoisyPoints]) -> NoisyPoints:
+    """The points of several rules in the same groups, one a level."""
+    size = parts[0].y.shape[1]
+    level, within = np.divmod(np.stack([part.point for part in parts]), size)
+    index = level * size * len(parts) + np.arange(len(parts))[:, None, None] * size + within
+    return NoisyPoints(
+        parts[0].h,
+        np.concatenate([part.y for part in parts], axis=1),
+        np.concatenate(index, axis=1),
+        np.concatenate([part.share for part in parts], axis=1),
+    )
 
 
 def _on_lattices(h, coefficients, y) -> NoisyPoints:
@@ -97,20 +122,3 @@ def _on_lattices(h, coefficients, y) -> NoisyPoints:
 def _round_up(count: int) -> int:
     """The next power of two: data sets with about as many points then share a compilation."""
     return 2 ** math.ceil(math.log2(max(count, 64)))
-
-
-def _degree_five(d: int) -> tuple[Float[np.ndarray, "nodes d"], Float[np.ndarray, " nodes"]]:
-    """2 d^2 + 1 nodes that integrate polynomials of degree five against N(0, I): origin, axes, diagonals of planes."""
-    axes = np.sqrt(d + 2.0) * np.vstack([np.eye(d), -np.eye(d)])
-    diagonals = []
-    for i in range(d):
-        for j in range(i):
-            for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
-                node = np.zeros(d)
-                node[i], node[j] = a, b
-                diagonals.append(node * np.sqrt((d + 2) / 2))
-    nodes = np.vstack([np.zeros((1, d)), axes, np.asarray(diagonals).reshape(-1, d)])
-    weights = np.concatenate(
-        [[2 / (d + 2)], np.full(2 * d, (4 - d) / (2 * (d + 2) ** 2)), np.full(len(diagonals), 1 / (d + 2) ** 2)]
-    )
-    return nodes, weights

@@ -72,10 +72,6 @@ class TrainingSettings:
         return optax.chain(optax.add_decayed_weights(self.weight_decay), optax.adam(rate))
 
 
-ANNEALED = TrainingSettings(learning_rate=1e-2, batch_size=256, max_epochs=150, patience=150, schedule="cosine")
-"""Large batches, and a learning rate that starts high and falls to zero: few epochs, all of them made."""
-
-
 @dataclass(frozen=True)
 class TrainingHistory:
     """Losses per epoch, and how training ended."""

@@ -47,6 +47,7 @@ def test_code_runs_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # The only thing that is not as printed: training stops after two epochs.
     monkeypatch.setitem(nsm.TrainingSettings.__init__.__kwdefaults__, "max_epochs", 2)
+    monkeypatch.setattr(nsm.NSMBayesConj, "training", nsm.TrainingSettings(max_epochs=2))
     namespace = {"__name__": "page"}
     for language, line, code in blocks(page):
         if language == "python":

@@ -3,21 +3,16 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from nsmbayes._precision import double_precision
+from nsmbayes._parallel import map_rows
 from nsmbayes.posteriors.generalised import Target
 from nsmbayes.posteriors.learning_rate import Calibration
 from nsmbayes.samplers import Draws
 
 Draw = Callable[[float, int], tuple[Target, Draws]]
 """Samples the posterior of the full data: draw(beta, seed)."""
-
-_BATCH = 32  # draws whose losses are in memory at once
 
 
 class Calibrated(NamedTuple):
@@ -40,7 +35,6 @@ def resample_counts(n: int, resamples: int, rng: np.random.Generator) -> Int[np.
     return rng.multinomial(n, np.full(n, 1 / n), size=resamples)
 
 
-@double_precision
 def total_losses(
     target: Target, positions: Float[np.ndarray, "draws d"], counts: Int[np.ndarray, "resamples n"]
 ) -> Losses:
@@ -48,17 +42,13 @@ def total_losses(
 
     The weights of the observations stay those of the full data.
     """
-    full, resampled = _totals(target, jnp.asarray(positions), jnp.asarray(counts, float))
-    return Losses(np.asarray(full), np.asarray(resampled).T)
+    full, resampled = map_rows(_totals, positions, target, counts.astype(float))
+    return Losses(full, resampled.T)
 
 
-@eqx.filter_jit
-def _totals(target: Target, positions: Float[Array, "draws d"], counts: Float[Array, "resamples n"]):
-    def totals(u):
-        each = target.loss.each(target.prior.constrain(u))
-        return each.sum(), counts @ each
-
-    return jax.lax.map(totals, positions, batch_size=_BATCH)
+def _totals(u: Float[Array, " d"], target: Target, counts: Float[Array, "resamples n"]):
+    each = target.loss.each(target.prior.constrain(u))
+    return each.sum(), counts @ each
 
 
 def reweighted_coverage(

@@ -37,7 +37,7 @@ class RootCalibration:
             whitened coordinates and without a weight, the loss of a Gaussian model has the curvature of its log
             likelihood at beta = 1/4 in the scale and at 1/2 in the location, so that a generalised posterior at 1/4 is
             nowhere sharper than the likelihood would be. For noise levels, whose natural learning rate is 1,
-            `NSMBayesConj` takes 1/2. Both values were settled on after looking at true coverage on g-and-k data.
+            `NSMBayesConj` takes 3/4. Both values were settled on after looking at true coverage on g-and-k data.
         grid: number of learning rates on the grid.
         ridge: how the minimiser is stabilised.
     """

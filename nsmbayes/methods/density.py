@@ -16,21 +16,32 @@ from nsmbayes._precision import double_precision
 from nsmbayes.methods.base import Method, NotTrainedError, as_settings, warn_of_unseen_parameters
 from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.generalised import (
+    MAX_R_HAT,
+    MIN_ESS,
     GeneralisedPosterior,
     Target,
+    around_modes,
     draw_prior,
     log_density,
+    log_prior,
     starting_points,
+    total_loss,
 )
 from nsmbayes.posteriors.learning_rate import Calibration
 from nsmbayes.priors import GaussianPrior, unconstrained
-from nsmbayes.samplers import Draws, sample_nuts, sample_slice
+from nsmbayes.samplers import (
+    ConvergenceError,
+    Draws,
+    require_converged,
+    sample_independence,
+    sample_nuts,
+    sample_slice,
+)
 from nsmbayes.storage import fill_model, model_arrays, write_model
 from nsmbayes.surrogates import Density, Standardiser, fit_standardiser, init_mixture_density_network
 from nsmbayes.training import TrainingSettings, fit
 from nsmbayes.weights import LocationScatter, Weight
 
-SAMPLERS = {"nuts": sample_nuts, "slice": sample_slice}
 _CANDIDATES = 250  # prior draws each chain chooses its start from
 
 
@@ -52,9 +63,9 @@ class DensityMethod(Method):
         lattice: for x whose columns take only multiples of a step (counts, days): the steps, 0 for a continuous
             column. Simulations and observations then get uniform noise of one step, so that they have a density.
         scaling: how networks see x: "robust", "zscore" or "none".
-        sampler: "nuts" or "slice".
+        sampler: "adaptive" (an independence sampler, and NUTS where it does not converge), "nuts" or "slice".
         chains: number of chains.
-        warmup: steps of each chain that are spent on tuning.
+        warmup: steps of each chain of NUTS or slice sampling that are spent on tuning.
         draws: draws kept from each chain.
         parameter_names: names for tables and plots.
     """
@@ -78,7 +89,7 @@ class DensityMethod(Method):
         ensemble: int = 1,
         lattice: Any = None,
         scaling: str = "robust",
-        sampler: Literal["nuts", "slice"] = "nuts",
+        sampler: Literal["adaptive", "nuts", "slice"] = "adaptive",
         chains: int = 4,
         warmup: int = 300,
         draws: int = 500,
@@ -97,7 +108,7 @@ class DensityMethod(Method):
             raise InputError(f"`floor` ({floor}) must be below `ceiling` ({ceiling}).")
         self.hidden = tuple(_checks.integer(width, "hidden", at_least=1) for width in hidden)
         self.scaling = _checks.choice(scaling, "scaling", ("robust", "zscore", "none"))
-        self.sampler = _checks.choice(sampler, "sampler", tuple(SAMPLERS))
+        self.sampler = _checks.choice(sampler, "sampler", ("adaptive", "nuts", "slice"))
         self.chains = _checks.integer(chains, "chains", at_least=2)
         self.warmup = _checks.integer(warmup, "warmup", at_least=10)
         self.draws = _checks.integer(draws, "draws", at_least=10)
@@ -191,14 +202,24 @@ class DensityMethod(Method):
         return x
 
     def _draw(self, loss: DataLoss, beta: float, *, seed: int) -> tuple[Target, Draws]:
-        """Draws from the generalised posterior, chains started at the best of many prior draws."""
+        """Draws from the generalised posterior, chains started from the best of many prior draws."""
         with jax.enable_x64(True):
             target = Target(self.support, loss, jnp.asarray(beta))
             key_start, key = jax.random.split(jax.random.key(seed))
             candidates = np.asarray(self.support.sample(key_start, self.chains * _CANDIDATES))
-        start = starting_points(target, candidates, self.chains)
-        sample = SAMPLERS[self.sampler]
-        return target, sample(log_density, start, target, warmup=self.warmup, draws=self.draws, key=key)
+        if self.sampler == "adaptive":
+            try:
+                options = {"beta": beta, "chains": self.chains, "draws": self.draws, "key": key}
+                result = sample_independence(log_prior, total_loss, candidates, target, **options)
+                return target, require_converged(result, max_r_hat=MAX_R_HAT, min_ess=MIN_ESS)
+            except ConvergenceError:
+                pass  # the mixture does not follow this posterior: NUTS may
+        best = starting_points(target, candidates, self.chains)
+        options = {"warmup": self.warmup, "draws": self.draws, "key": key}
+        if self.sampler == "slice":
+            return target, sample_slice(log_density, best, target, **options)
+        start = around_modes(target, best, np.random.default_rng(seed))
+        return target, sample_nuts(log_density, start.positions, target, scales=start.factors, **options)
 
     def _posterior(
         self,

@@ -19,6 +19,8 @@ from nsmbayes.posteriors.generalised import GeneralisedPosterior
 from nsmbayes.surrogates import Density, Frame, require_smooth
 from nsmbayes.weights import ESTIMATORS, IMQ, LocationScatter, PlateauIMQ, Weight, fit_location_scatter, from_config
 
+_FINER = 16  # rules for the noise by which the error of one is judged
+
 
 class NSMBayes(DensityMethod):
     """Robust generalised Bayesian inference with a neural score-matching loss.
@@ -109,9 +111,12 @@ class NSMBayes(DensityMethod):
         loss = self._loss(weight, centre, dequantised)
         if beta is not None or self.calibration is None:
             chosen = 1.0 if beta is None else _checks.positive(beta, "beta")
-            return self._posterior(x, (weight, centre), *self._draw(loss, chosen, seed=seed))
-        found = self.calibration(lambda b, s: self._draw(loss, b, seed=s), len(x), seed=seed)
-        return self._posterior(x, (weight, centre), found.target, found.draws, calibration=found.calibration)
+            posterior = self._posterior(x, (weight, centre), *self._draw(loss, chosen, seed=seed))
+        else:
+            found = self.calibration(lambda b, s: self._draw(loss, b, seed=s), len(x), seed=seed)
+            posterior = self._posterior(x, (weight, centre), found.target, found.draws, calibration=found.calibration)
+        posterior.finer_loss = lambda: self._loss(weight, centre, dequantised, rules=_FINER, seed=1)
+        return posterior
 
     def _check_density(self, density: Density, theta: Float[np.ndarray, "m d"], x: Float[np.ndarray, "m d_x"]) -> None:
         if not density.smoothable and self.levels != (0.0,):
@@ -122,12 +127,12 @@ class NSMBayes(DensityMethod):
         require_smooth(density, theta, x)
 
     @double_precision
-    def _loss(self, weight: Weight, centre: LocationScatter, x: Float[np.ndarray, "n d_x"]) -> NSMLoss:
+    def _loss(self, weight: Weight, centre: LocationScatter, x: Float[np.ndarray, "n d_x"], **noise: int) -> NSMLoss:
         if self.whiten:
             frame = Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor))
         else:
             frame = Frame(jnp.zeros(x.shape[1]), jnp.eye(x.shape[1]))
-        return nsm_loss(self._trained(), weight, centre, frame, x, self.levels)
+        return nsm_loss(self._trained(), weight, centre, frame, x, self.levels, **noise)
 
     def _options(self) -> dict[str, Any]:
         return super()._options() | {

@@ -30,7 +30,7 @@ from nsmbayes.surrogates import (
     init_noisy_family,
 )
 from nsmbayes.surrogates.scaling import KINDS
-from nsmbayes.training import ANNEALED, Augment, TrainingSettings, fit
+from nsmbayes.training import Augment, TrainingSettings, fit
 from nsmbayes.weights import IMQ, PlateauIMQ, Weight
 
 Family = ExponentialFamily | NoisyFamily
@@ -107,6 +107,8 @@ class NSMBayesConj(Method):
 
     amortised = "fully"
     name, label = "nsm-bayes-conj", "NSM-Bayes-conj"
+    training = TrainingSettings(learning_rate=1e-2, batch_size=256, max_epochs=150, patience=150, schedule="cosine")
+    """A learning rate that starts high and falls to zero over few epochs, all of which are made."""
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class NSMBayesConj(Method):
         super().__init__(self.prior.dim, parameter_names, lattice)
         self.levels = tuple(check_levels(levels).tolist())
         if weight is None:
-            weight = PlateauIMQ(radius=2.0, zeta=1.0) if self._noisy else IMQ(zeta=2.0)
+            weight = PlateauIMQ(radius=1.25, zeta=1.0) if self._noisy else IMQ(zeta=2.0)
         self.weight = as_weight(weight)
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
@@ -137,13 +139,14 @@ class NSMBayesConj(Method):
         if self._noisy and (self.scaling == "robust-asinh" or not self.whiten):
             raise InputError(
                 '`levels` other than (0,) need whiten=True and an affine scaling ("robust", "zscore" or "none"): '
-                "noise is added to x in units of the observations' scale."
+                "noise is added to x in units of the observations' scale. "
+                f"Got scaling={self.scaling!r}, whiten={self.whiten}."
             )
         if resolution is None:
             resolution = 0.1 if self._noisy else 0.0
         self.resolution = _checks.fraction(resolution, "resolution")
         self.calibration: Calibrator = _checks.instance(
-            RootCalibration(largest=0.5 if self._noisy else 0.25) if calibration is None else calibration,
+            RootCalibration(largest=0.75 if self._noisy else 0.25) if calibration is None else calibration,
             "calibration",
             Calibrator,
             "nsmbayes.RootCalibration() or nsmbayes.StochasticCalibration()",
@@ -167,7 +170,7 @@ class NSMBayesConj(Method):
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
         """Train T and b by score matching on all simulations appended so far.
 
-        Without `settings`: those of `nsmbayes.training.ANNEALED`; with levels=(0,) the paper's, `TrainingSettings()`.
+        Without `settings`: those of `NSMBayesConj.training`, or with levels=(0,) the paper's, `TrainingSettings()`.
         """
         theta, x = self._all_simulations()
         seed = _checks.integer(seed, "seed")
@@ -181,7 +184,7 @@ class NSMBayesConj(Method):
             _noisy_training_loss if self._noisy else _training_loss,
             scale_theta.standardise(theta),
             scale_x.standardise(x),
-            settings=as_settings(settings, ANNEALED if self._noisy else TrainingSettings()),
+            settings=as_settings(settings, self.training if self._noisy else TrainingSettings()),
             key=key_fit,
             augment=_noise_adder(self.levels[0], self.levels[-1]) if self._noisy else None,
             progress=progress,

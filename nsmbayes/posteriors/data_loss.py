@@ -72,9 +72,7 @@ class NSMLoss(DataLoss):
             return _in_chunks(losses, points if shared_h else (h, *points))
 
         groups = (self.h, self.y, self.w2, self.grad_w2)
-        if self.w2.size <= _CHUNK:
-            return jax.vmap(group)(*groups)
-        return jax.lax.map(lambda one: group(*one), groups)  # one level at a time in memory
+        return jax.lax.map(lambda one: group(*one), groups)  # one level at a time: its arrays fit into a core's cache
 
 
 def _in_chunks(function, rows):
@@ -98,10 +96,16 @@ def nsm_loss(
     frame: Frame,
     x: Float[np.ndarray, "n d_x"],
     levels: tuple[float, ...],
+    *,
+    rules: int = 1,
+    seed: int = 0,
 ) -> NSMLoss:
-    """The loss on observations `x`; at level h the weight is measured against the scatter plus h^2 L L'."""
+    """The loss on observations `x`; at level h the weight is measured against the scatter plus h^2 L L'.
+
+    `rules` and `seed` are those of `noisy_points`.
+    """
     offset, basis = np.asarray(frame.offset), np.asarray(frame.basis)
-    points = noisy_points(levels, np.linalg.solve(basis, (x - offset).T).T)
+    points = noisy_points(levels, np.linalg.solve(basis, (x - offset).T).T, rules=rules, seed=seed)
     at = offset + points.y @ basis.T
     w2, grad_w2 = np.empty(at.shape[:2]), np.empty(at.shape)
     for group, h in enumerate(points.h):

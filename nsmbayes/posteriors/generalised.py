@@ -1,6 +1,7 @@
 """Generalised posteriors exp(-beta sum_i loss_i(theta)) prior(theta), by sampling."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,8 +13,9 @@ from scipy.special import logsumexp
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
+from nsmbayes._parallel import map_rows
 from nsmbayes._precision import double_precision
-from nsmbayes.minima import minimise
+from nsmbayes.minima import descend, minimise
 from nsmbayes.posteriors.certified import Certified
 from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.doubts import describe_doubts
@@ -27,6 +29,7 @@ MAX_R_HAT = 1.05
 MIN_ESS = 100.0
 _INFLUENCE_DRAWS = 500
 _PRIOR_DRAWS = 4000
+_ERROR_DRAWS = 64
 
 
 class Target(NamedTuple):
@@ -46,14 +49,35 @@ def log_density(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
 @double_precision
 def starting_points(target: Target, candidates: Float[np.ndarray, "k d"], chains: int) -> Float[np.ndarray, "chains d"]:
     """The best of the candidates, one from each of `chains` equal groups."""
-    values = np.asarray(_densities(jnp.asarray(candidates), target)).reshape(chains, -1)
+    values = map_rows(log_density, candidates, target).reshape(chains, -1)
     best = np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
     return candidates.reshape(chains, -1, candidates.shape[1])[np.arange(chains), best]
 
 
-@eqx.filter_jit
-def _densities(u: Float[Array, "k d"], target: Target) -> Float[Array, " k"]:
-    return jax.lax.map(lambda v: log_density(v, target), u, batch_size=32)
+class Start(NamedTuple):
+    """Where chains begin, and a factor F of the covariance F F' that each may expect around there."""
+
+    positions: Float[np.ndarray, "chains d"]
+    factors: Float[np.ndarray, "chains d d"]
+
+
+def around_modes(target: Target, starts: Float[np.ndarray, "chains d"], rng: np.random.Generator) -> Start:
+    """Draws from the Gaussian approximations at the modes that the starts lead to.
+
+    A mode that by these approximations holds less than a thousandth of the probability of the best one is given up:
+    its chain begins at the best one. So chains still disagree if modes of any importance do.
+    """
+    chains, d = starts.shape
+    points, energies, hessians = descend(_energy, target, starts, np.ones(d))
+    usable = np.isfinite(hessians).all(axis=(1, 2)) & np.isfinite(energies)
+    curvatures, axes = np.linalg.eigh(np.where(usable[:, None, None], hessians, np.eye(d)))
+    scales = 1 / np.sqrt(np.clip(np.abs(curvatures), 1e-12, 1e12))
+    log_masses = np.where(usable, np.log(scales).sum(axis=1) - energies, -np.inf)
+    chosen = np.where(log_masses > log_masses.max() - np.log(1000), np.arange(chains), log_masses.argmax())
+    factors = (axes * scales[:, None])[chosen]
+    draws = points[chosen] + (factors @ rng.standard_normal((chains, d, 1)))[..., 0]
+    possible = np.isfinite(map_rows(log_density, draws, target))
+    return Start(np.where(possible[:, None], draws, points[chosen]), factors)
 
 
 class Modes(NamedTuple):
@@ -76,6 +100,9 @@ class GeneralisedPosterior(Certified):
 
     Built by the `build_posterior` of a method.
     """
+
+    finer_loss: Callable[[], DataLoss] | None = None
+    """Builds the loss with a finer rule for the expectation over noise, if there is noise."""
 
     def __init__(
         self,
@@ -145,6 +172,19 @@ class GeneralisedPosterior(Certified):
         """About `draws` of the unconstrained draws, evenly spaced: enough for averages that are costly to compute."""
         flat = self.result.flat
         return flat[:: max(1, len(flat) // draws)]
+
+    @double_precision
+    def noise_error(self) -> float:
+        """How much the rule for the noise matters: the standard deviation, over draws, of loss minus a finer rule's.
+
+        To be compared with that of the log density itself, sqrt(d / 2) for a Gaussian: a tenth of it does not matter.
+        """
+        if self.finer_loss is None:
+            return 0.0
+        some = self.result.flat[:: max(1, len(self.result.flat) // _ERROR_DRAWS)]
+        finer = self.target._replace(loss=self.finer_loss())
+        losses = [map_rows(total_loss, some, target) for target in (self.target, finer)]
+        return float(self.beta * np.std(losses[0] - losses[1]))
 
     @property
     def dim(self) -> int:
@@ -265,12 +305,21 @@ def tilted_kl(a: Float[np.ndarray, "draws k"]) -> tuple[Float[np.ndarray, " k"],
 @double_precision
 def each_loss(target: Target, positions: Float[np.ndarray, "draws d"]) -> Float[np.ndarray, "draws n"]:
     """The loss of each observation at many unconstrained parameters."""
-    return np.asarray(_each(target, jnp.asarray(positions)))
+    return map_rows(_each, positions, target)
 
 
-@eqx.filter_jit
-def _each(target: Target, positions: Float[Array, "draws d"]) -> Float[Array, "draws n"]:
-    return jax.lax.map(lambda u: target.loss.each(target.prior.constrain(u)), positions, batch_size=32)
+def _each(u: Float[Array, " d"], target: Target) -> Float[Array, " n"]:
+    return target.loss.each(target.prior.constrain(u))
+
+
+def log_prior(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
+    """Log density of the prior at the unconstrained parameter u."""
+    return target.prior.log_density(u)
+
+
+def total_loss(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
+    """Sum of the losses at the unconstrained parameter u."""
+    return target.loss(target.prior.constrain(u))
 
 
 @eqx.filter_jit

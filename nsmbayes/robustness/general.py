@@ -18,8 +18,6 @@ from nsmbayes.robustness.weight_bounds import WeightBounds, weight_bounds
 from nsmbayes.surrogates import MaskedAutoregressiveFlow
 from nsmbayes.weights import IMQ
 
-_ROWS = 100  # observations whose shares of the levels are looked at: they are the same for all
-
 
 def certify_nsm(posterior: GeneralisedPosterior, loss: NSMLoss) -> Certificate:
     """Which of A1, A2, A4 and A4' hold, and the constants."""
@@ -104,8 +102,11 @@ def _check_prior(prior: Tails) -> Check:
 
 
 def _shares(loss: NSMLoss, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
-    """What an observation counts at each level, at most: the sum of |share| over its points there."""
-    point, share = np.asarray(loss.point)[:_ROWS], np.abs(np.asarray(loss.share)[:_ROWS])
+    """What an observation counts at each level, at most: the sum of |share| over its points there.
+
+    In several dimensions every observation has nodes of its own; whichever is replaced, its nodes stay.
+    """
+    point, share = np.asarray(loss.point), np.abs(np.asarray(loss.share))
     level_of = np.broadcast_to(np.asarray(loss.h), loss.y.shape[:2]).ravel()[point]
     return np.array([up(float(np.where(level_of == h, share, 0).sum(axis=1).max())) for h in levels])
 

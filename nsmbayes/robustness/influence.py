@@ -139,9 +139,12 @@ def losses_at(
     """The loss of observations at x^c, with the weight as it stands, at unconstrained draws of the posterior."""
     target, loss = posterior.target, posterior.target.loss
     blocks = []
-    for start in range(0, len(x_c), _BLOCK):
-        rows = x_c[start : start + _BLOCK]
-        padded = np.concatenate([rows, np.repeat(rows[:1], _padding(len(rows)), axis=0)])  # few sizes to compile
+    # in several dimensions the nodes of the noise belong to the rows of a data set of this size
+    size = _BLOCK if x_c.shape[1] == 1 else posterior.n
+    for start in range(0, len(x_c), size):
+        rows = x_c[start : start + size]
+        missing = (1 << (len(rows) - 1).bit_length()) - len(rows) if size == _BLOCK else size - len(rows)
+        padded = np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)])  # few sizes to compile
         if type(loss) is NLELoss:
             moved = NLELoss(loss.surrogate, jnp.asarray(padded))
         elif type(loss) is NSMLoss:
@@ -151,10 +154,6 @@ def losses_at(
             raise InputError(f"There is no loss at other observations for a {type(loss).__name__}.")
         blocks.append(each_loss(target._replace(loss=moved), draws)[:, : len(rows)])
     return np.concatenate(blocks, axis=1)
-
-
-def _padding(count: int) -> int:
-    return (1 << (count - 1).bit_length()) - count
 
 
 def _quadratics(posterior: ConjugatePosterior, x: Float[np.ndarray, "k d_x"]) -> _Coefficients:

@@ -1,14 +1,15 @@
-"""The no-U-turn sampler: several chains at once, each of which tunes its own step size and mass matrix."""
+"""The no-U-turn sampler: several chains side by side, each of which tunes its own step size and mass matrix."""
 
 from typing import Any
 
 import blackjax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from blackjax.adaptation.base import get_filter_adapt_info_fn
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
+from nsmbayes._parallel import call_each
 from nsmbayes._precision import double_precision
 from nsmbayes.samplers.chains import Draws, LogDensity, run_chains
 
@@ -22,6 +23,7 @@ def sample_nuts(
     warmup: int,
     draws: int,
     key: Key[Array, ""],
+    scales: Float[np.ndarray, "chains d d"] | None = None,
 ) -> Draws:
     """Draws from the density proportional to exp(log_density(position, data)).
 
@@ -35,9 +37,9 @@ def sample_nuts(
         warmup: steps of each chain spent on tuning, not kept.
         draws: steps kept of each chain, at least 4.
         key: a JAX random key.
+        scales: for each chain a guess at a factor F of the covariance F F' of the density; a good one saves warm-up.
 
     Example:
-        >>> import numpy as np
         >>> def log_density(position, data):
         ...     return -0.5 * jnp.sum((position - data) ** 2)
         >>> start = np.zeros((2, 1))
@@ -45,30 +47,37 @@ def sample_nuts(
         >>> result.positions.shape, bool(abs(result.positions.mean() - 3) < 1)
         ((2, 200, 1), True)
     """
-    return run_chains(_run, log_density, initial_positions, data, warmup=warmup, draws=draws, key=key)
+
+    def run(log_density, data, initial_positions, key, warmup, draws):
+        chains, d = initial_positions.shape
+        factors = np.tile(np.eye(d), (chains, 1, 1)) if scales is None else np.asarray(scales)
+        keys = jax.random.split(key, chains)
+        each = zip(keys, initial_positions, factors, strict=True)
+        parts = call_each(_chain, [(log_density, data, *one, warmup, draws) for one in each])
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
+
+    return run_chains(run, log_density, initial_positions, data, warmup=warmup, draws=draws, key=key)
 
 
-@eqx.filter_jit
-def _run(log_density, data, initial_positions, key, warmup, draws):
-    def target(position):
-        return jnp.asarray(log_density(position, data), position.dtype)
+def _chain(log_density, data, key, start, factor, warmup, draws):
+    """One chain, in coordinates z of position = start + F z."""
+
+    def target(z):
+        return jnp.asarray(log_density(start + factor @ z, data), z.dtype)
 
     # Parameters are few here, so that a dense mass matrix costs nothing and removes their correlations.
     adaptation = blackjax.window_adaptation(
         blackjax.nuts, target, is_mass_matrix_diagonal=False, adaptation_info_fn=get_filter_adapt_info_fn()
     )
     kernel = blackjax.nuts.build_kernel()
+    warmup_key, draws_key = jax.random.split(key)
+    # BlackJAX's own type of `run` forgets num_steps.
+    origin = jnp.zeros_like(start)
+    (state, parameters), _ = adaptation.run(warmup_key, origin, num_steps=warmup)  # pyright: ignore[reportCallIssue]
 
-    def chain(key, position):
-        warmup_key, draws_key = jax.random.split(key)
-        # BlackJAX's own type of `run` forgets num_steps.
-        (state, parameters), _ = adaptation.run(warmup_key, position, num_steps=warmup)  # pyright: ignore[reportCallIssue]
+    def step(state, key):
+        state, info = kernel(key, state, target, **parameters)
+        return state, (state.position, info.acceptance_rate, info.is_divergent)
 
-        def step(state, key):
-            state, info = kernel(key, state, target, **parameters)
-            return state, (state.position, info.acceptance_rate, info.is_divergent)
-
-        _, (positions, acceptance_rate, is_divergent) = jax.lax.scan(step, state, jax.random.split(draws_key, draws))
-        return target(position), positions, acceptance_rate.mean(), is_divergent.sum()
-
-    return jax.vmap(chain)(jax.random.split(key, len(initial_positions)), initial_positions)
+    _, (z, acceptance_rate, is_divergent) = jax.lax.scan(step, state, jax.random.split(draws_key, draws))
+    return target(origin), start + z @ factor.T, acceptance_rate.mean(), is_divergent.sum()

@@ -1,6 +1,6 @@
 """Gaussian mixtures: log density, score and Laplacian in closed form, in any affine coordinates, smoothed at will."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,15 +78,16 @@ class FactoredMixture(NamedTuple):
     precisions: Float[Array, "k d d n_or_1"]
     traces: Float[Array, "k n_or_1"]
 
-    def _components(self, y: Float[Array, "n d"]) -> tuple[Float[Array, "k n"], Float[Array, "k d n"]]:
-        # Points last, and products of tiny matrices as sums: the machine then vectorises the loops over points.
-        residual = y.T - self.means[:, :, None]
-        scores = -(self.precisions * residual[:, None, :, :]).sum(axis=2)
-        return self.log_scales + 0.5 * (scores * residual).sum(axis=1), scores
+    def components(self, y: Float[Array, "n d"]) -> "_Components":
+        """Residuals, scores and log densities of the components at n points."""
+        d = y.shape[1]
+        residuals = [y[:, i] - self.means[:, i, None] for i in range(d)]
+        scores = [-sum(self.precisions[:, i, j] * residuals[j] for j in range(d)) for i in range(d)]
+        return _Components(residuals, scores, self.log_scales + 0.5 * _dot(scores, residuals))
 
     def log_prob(self, y: Float[Array, "n d"]) -> Float[Array, " n"]:
         """Log density at n points."""
-        return jax.nn.logsumexp(self._components(y)[0], axis=0)
+        return jax.nn.logsumexp(self.components(y).logs, axis=0)
 
     def derivatives(self, y: Float[Array, "n d"]) -> Derivatives:
         """Score and Laplacian of the log density at n points.
@@ -94,9 +95,71 @@ class FactoredMixture(NamedTuple):
         With r_k the responsibilities and s_k the components' scores: score s = sum r_k s_k, Laplacian
         sum r_k (|s_k - s|^2 - tr P_k). Written with the variance of s_k, which far out does not cancel.
         """
-        logs, scores = self._components(y)
-        r = jax.nn.softmax(logs, axis=0)
-        s = (r[:, None] * scores).sum(axis=0)
+        return _derivatives(self, y)
+
+
+def _dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+class _Components(NamedTuple):
+    """Coordinate by coordinate, points last: the machine then runs along the points in one loop."""
+
+    residuals: list[Any]
+    scores: list[Any]
+    logs: Float[Array, "k n"]
+
+    def mixed(self):
+        """Responsibilities, score of the mixture, deviations of the components' scores from it and their squares."""
+        r = jax.nn.softmax(self.logs, axis=0)
+        s = [(r * score).sum(axis=0) for score in self.scores]
         # far out the spread of a component that is not responsible for the point overflows: it does not count
-        spread = jnp.where(r > 0, ((scores - s) ** 2).sum(axis=1), 0.0)
-        return Derivatives(s.T, (r * (spread - self.traces)).sum(axis=0))
+        deviations = [jnp.where(r > 0, mine - all_, 0.0) for mine, all_ in zip(self.scores, s, strict=True)]
+        return r, s, deviations, _dot(deviations, deviations)
+
+
+def _score_and_laplacian(mixture: FactoredMixture, y: Float[Array, "n d"]) -> Derivatives:
+    r, s, _, spread = mixture.components(y).mixed()
+    return Derivatives(jnp.stack(s, axis=-1), (r * (spread - mixture.traces)).sum(axis=0))
+
+
+def _forward(mixture: FactoredMixture, y: Float[Array, "n d"]):
+    return _score_and_laplacian(mixture, y), (mixture, y)
+
+
+def _backward(saved: tuple[FactoredMixture, Float[Array, "n d"]], gradient: Derivatives):
+    """The gradient in the mixture and the points, given that in score and Laplacian.
+
+    With g_s and g_l the latter, the score of component k gets r_k (g_s + 2 g_l (s_k - s)), and its log density
+    r_k (c_k - sum_j r_j c_j) with c_k = g_s'(s_k - s) + g_l (|s_k - s|^2 - tr P_k). Autodiff would take several times
+    as long, and the memory of all intermediate values.
+    """
+    mixture, y = saved
+    d, P = y.shape[1], mixture.precisions
+    residuals, scores, _ = parts = mixture.components(y)
+    r, _, deviations, spread = parts.mixed()
+    g_s, g_l = gradient.score.T, gradient.laplacian
+    c = _dot(g_s, deviations) + g_l * (spread - mixture.traces)
+    of_logs = r * (c - (r * c).sum(axis=0))
+    of_scores = [r * (g_s[i] + 2 * g_l * deviations[i]) for i in range(d)]
+    of_residuals = [of_logs * scores[i] - sum(P[:, i, j] * of_scores[j] for j in range(d)) for i in range(d)]
+
+    def over_points(value, parameter):
+        return value if parameter.shape[-1] > 1 else value.sum(axis=-1, keepdims=True)
+
+    of_P: list[list[Any]] = [[None] * d for _ in range(d)]
+    for i in range(d):
+        for j in range(i + 1):
+            both = of_logs * residuals[i] * residuals[j] + of_scores[i] * residuals[j] + of_scores[j] * residuals[i]
+            of_P[i][j] = of_P[j][i] = over_points(-0.5 * both, P)
+    of_mixture = FactoredMixture(
+        log_scales=over_points(of_logs, mixture.log_scales),
+        means=-jnp.stack([row.sum(axis=-1) for row in of_residuals], axis=-1),
+        precisions=jnp.stack([jnp.stack(row, axis=1) for row in of_P], axis=1),
+        traces=over_points(-r * g_l, mixture.traces),
+    )
+    return of_mixture, jnp.stack([row.sum(axis=0) for row in of_residuals], axis=-1)
+
+
+_derivatives = jax.custom_vjp(_score_and_laplacian)
+_derivatives.defvjp(_forward, _backward)

@@ -9,8 +9,10 @@ import numpyro.distributions as dist
 import pytest
 
 import nsmbayes as nsm
+from nsmbayes.methods import density
 from nsmbayes.posteriors.generalised import Target, log_density
 from nsmbayes.priors import unconstrained
+from nsmbayes.samplers import ConvergenceError
 from nsmbayes.surrogates import MixtureDensityNetwork
 
 # the outliers lie where no simulation does, which is worth a warning of its own
@@ -311,3 +313,18 @@ def test_an_ensemble_of_networks_is_a_method_like_any_other(tmp_path):
 def test_untrained():
     with pytest.raises(nsm.NotTrainedError):
         nsm.NSMBayes(PRIOR).build_posterior(clean())
+
+
+def test_nuts_takes_over_where_the_adaptive_sampler_does_not_converge(nle, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise ConvergenceError("no")
+
+    monkeypatch.setattr(density, "sample_independence", refuse)
+    method = nsm.NLE(PRIOR, components=3, hidden=(24, 24), warmup=150, draws=150).adopt(nle)
+    by_nuts = method.build_posterior(clean())
+    monkeypatch.undo()
+    assert by_nuts.converged
+    adaptive = method.build_posterior(clean())
+    assert not np.array_equal(by_nuts.draws, adaptive.draws)
+    error = np.hypot(by_nuts.stds / np.sqrt(by_nuts.result.ess), adaptive.stds / np.sqrt(adaptive.result.ess))
+    assert (np.abs(by_nuts.mean - adaptive.mean) < 5 * error).all()  # fails for one seed in a million

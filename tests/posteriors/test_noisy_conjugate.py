@@ -179,6 +179,14 @@ def test_no_direction_is_known_better_than_the_resolution(random_method):
     np.testing.assert_allclose((t**2).sum(), ((k * b / (1 + k * λ)) ** 2).sum(), rtol=1e-9)
 
 
+@pytest.mark.parametrize("option", [{"scaling": "robust-asinh"}, {"whiten": False}], ids=str)
+def test_noise_needs_an_affine_scaling_and_whitened_coordinates(option):
+    prior = nsm.GaussianPrior([0.0], [1.0])
+    with pytest.raises(nsm.InputError, match="`levels`"):
+        nsm.NSMBayesConj(prior, **option)
+    nsm.NSMBayesConj(prior, levels=(0.0,), **option)
+
+
 def test_coverage_with_a_resolution_equals_posteriors_built_one_by_one(random_method):
     posterior = random_method(1, 3, levels=LEVELS).build_posterior(data(60, 1), beta=1.0)
     drawn, hat = bootstrap_losses(posterior, 100, seed=1).losses, posterior.mean + 0.5
@@ -196,7 +204,7 @@ def test_a_model_that_is_linear_in_theta_is_learned_exactly():
     """x ~ N(theta, 1): the posterior of 50 clean observations at beta = 1 without a weight is nearly Bayes' own."""
     rng = np.random.default_rng(1)
     prior = nsm.GaussianPrior([0.0], [4.0])
-    theta = prior.sample((20_000,), 0)
+    theta = prior.sample((12_000,), 0)
     method = nsm.NSMBayesConj(prior, weight=nsm.Constant(), scatter="sample", resolution=0.0)
     settings = nsm.TrainingSettings(learning_rate=1e-2, max_epochs=25, schedule="cosine")
     method.append_simulations(theta, theta + rng.standard_normal(theta.shape)).train(settings=settings, progress=False)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from nsmbayes.samplers import require_converged, sample_nuts, sample_slice, sample_smc
+from nsmbayes.samplers import require_converged, sample_independence, sample_nuts, sample_slice, sample_smc
 
 D = 4
 traces = 0
@@ -55,7 +55,13 @@ def _smc(problem, prior, key):
     return path.particles[-1], path.ess[-1]
 
 
-SAMPLERS = {"nuts": _nuts, "slice": _slice, "smc": _smc}
+def _independence(problem, prior, key):
+    start = prior.sample((500,), seed=0)
+    draws = sample_independence(_log_prior, _loss, start, problem, beta=problem.beta, chains=8, draws=2500, key=key)
+    return require_converged(draws).flat, draws.ess
+
+
+SAMPLERS = {"nuts": _nuts, "slice": _slice, "smc": _smc, "independence": _independence}
 PLANTED_BUGS = {
     "beta 20 % too large": lambda problem: problem._replace(beta=1.2 * problem.beta),
     "beta 20 % too small": lambda problem: problem._replace(beta=0.8 * problem.beta),

@@ -6,7 +6,7 @@ import pytest
 
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork, Standardiser, init_mixture_density_network
 from nsmbayes.surrogates.mdn import OFF_DIAGONAL
-from nsmbayes.surrogates.mixture import GaussianMixture, _inverse
+from nsmbayes.surrogates.mixture import FactoredMixture, GaussianMixture, _inverse, _score_and_laplacian
 from nsmbayes.training import TrainingSettings, fit
 
 FLOOR, CEILING = 0.05, 20.0
@@ -238,3 +238,38 @@ def test_inverses_written_out_are_those_of_the_library(x64, d):
     inverses, log_dets = jax.jit(_inverse)(S)
     np.testing.assert_allclose(inverses @ S, np.tile(np.eye(d), (7, 1, 1)), atol=1e-8)
     np.testing.assert_allclose(log_dets, np.linalg.slogdet(S)[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("h", ["shared", "of each point"])
+def test_gradients_in_the_mixture_equal_autodiff(x64, d, h):
+    """The hand-written gradient of score and Laplacian, also far out, where some components underflow."""
+    if h == "of each point" and d > 1:
+        pytest.skip("noise levels of each point are for one dimension")
+    rng = np.random.default_rng(5)
+    mixture, y = random_mixture(d), jnp.asarray(rng.standard_normal((40, d)) * 10 ** rng.uniform(-1, 3, (40, 1)))
+    level = jnp.asarray(0.3) if h == "shared" else jnp.asarray(rng.uniform(0.1, 2, 40))
+    weights = jnp.asarray(rng.standard_normal((40, d + 1)) / (1 + np.asarray(y**2).sum(axis=1, keepdims=True)))
+
+    def total(mixture, y, derivatives):
+        score, laplacian = derivatives(mixture.smooth(level), y)
+        return (weights[:, :-1] * score * score).sum() + (weights[:, -1] * laplacian).sum()
+
+    ours = jax.jit(jax.grad(lambda m, y: total(m, y, FactoredMixture.derivatives), argnums=(0, 1)))(mixture, y)
+    autodiff = jax.jit(jax.grad(lambda m, y: total(m, y, _score_and_laplacian), argnums=(0, 1)))(mixture, y)
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(autodiff), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-10 * np.abs(other).max())
+
+
+def test_second_derivatives_pass_through(x64):
+    """Differences of gradients against autodiff through the hand-written gradient."""
+    mixture, y = random_mixture(2), jnp.asarray(np.random.default_rng(6).standard_normal((20, 2)))
+
+    def total(shift):
+        score, laplacian = mixture._replace(means=mixture.means + shift).smooth(0.2).derivatives(y)
+        return (score**2).sum() + laplacian.sum()
+
+    at, step = jnp.array([0.1, -0.2]), 1e-5
+    gradient = jax.jit(jax.grad(total))
+    differences = [(gradient(at + step * e) - gradient(at - step * e)) / (2 * step) for e in jnp.eye(2)]
+    np.testing.assert_allclose(jax.jit(jax.hessian(total))(at), np.stack(differences), rtol=1e-6)

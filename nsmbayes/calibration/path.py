@@ -1,8 +1,8 @@
 """The default calibration of a sampled posterior: bootstrap coverage at every learning rate from one sweep.
 
-Tempered sequential Monte Carlo leaves particles at all learning rates from 0, the prior, upwards. Pooled, they are
-draws from a mixture of posteriors, broad enough that reweighting them to the posterior of a resample, at any rate,
-leaves many effective draws; where it does not, the rate is not judged.
+Adaptive importance sampling leaves draws at all learning rates from 0, the prior, upwards. Pooled, they are draws from
+one mixture, broad enough that reweighting them to the posterior of a resample, at any rate, leaves many effective
+draws; where it does not, the rate is not judged.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
-from scipy.special import logsumexp
+from jaxtyping import Float
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
@@ -25,9 +24,9 @@ from nsmbayes.calibration.reweighting import (
     total_losses,
 )
 from nsmbayes.minima import minimise
-from nsmbayes.posteriors.generalised import Target
+from nsmbayes.posteriors.generalised import Target, log_prior, total_loss
 from nsmbayes.posteriors.learning_rate import Calibration, Verdict
-from nsmbayes.samplers import sample_smc
+from nsmbayes.samplers.independence import adapt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ class PathCalibration:
         reference: what the regions should contain. "posterior-mean": the mean of the full posterior at the same rate.
             "minimiser": the minimiser of the loss, as in the paper, by Newton's method from many starts; where the data
             hardly identify a parameter it can lie so far out that no region contains it.
-        particles: size of the population of the sweep.
+        particles: draws a stage of the sweep.
         grid: number of learning rates tried.
         least_ess: effective draws, on average over the resamples, below which a rate is not judged.
     """
@@ -54,7 +53,7 @@ class PathCalibration:
     bootstraps: int = 200
     target: float = 0.95
     reference: Literal["posterior-mean", "minimiser"] = "posterior-mean"
-    particles: int = 512
+    particles: int = 1000
     grid: int = 25
     least_ess: float = 50.0
 
@@ -74,7 +73,7 @@ class PathCalibration:
         target, draws = draw(self.largest, seed)
         minimiser = None
         if self.reference == "minimiser":
-            minimiser = minimise(_loss, target, draws.flat[:: -(-len(draws.flat) // 32)]).points[0]
+            minimiser = minimise(total_loss, target, draws.flat[:: -(-len(draws.flat) // 32)]).points[0]
         losses = total_losses(target, draws.flat, counts)
         log_weights = -self.largest * (losses.resampled - losses.full)
         reference = draws.flat.mean(axis=0) if minimiser is None else minimiser
@@ -125,7 +124,7 @@ def choose(betas: Float[np.ndarray, " k"], coverages: Float[np.ndarray, " k"], t
 
 
 class Pool(NamedTuple):
-    """The particles of all stages of a sweep as draws from a mixture of posteriors."""
+    """The draws of all stages of a sweep as draws from one mixture."""
 
     positions: Float[np.ndarray, "draws d"]
     losses: Float[np.ndarray, " draws"]
@@ -135,21 +134,13 @@ class Pool(NamedTuple):
 
 @double_precision
 def sweep(target: Target, largest: float, particles: int, seed: int) -> Pool:
-    """Particles at learning rates from 0 to `largest`."""
+    """Draws around the posteriors at learning rates from 0 to `largest`."""
     prior_key, key = jax.random.split(jax.random.key(seed))
     start = np.asarray(target.prior.sample(prior_key, particles))
-    halves = [largest * 2.0**-i for i in range(1, 7)]
-    path = sample_smc(_log_prior, _loss, start, target, beta=largest, key=key, snapshots=halves)
-    losses = path.losses.ravel()
-    possible = np.isfinite(losses)
-    losses = losses[possible]
-    log_density = logsumexp(-np.outer(path.betas, losses) - path.log_evidence[:, None], axis=0)
-    return Pool(path.particles.reshape(-1, start.shape[1])[possible], losses, log_density)
-
-
-def _log_prior(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
-    return target.prior.log_density(u)
-
-
-def _loss(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
-    return target.loss(target.prior.constrain(u))
+    found = adapt(log_prior, total_loss, start, target, beta=largest, key=key)
+    possible = np.isfinite(found.losses) & np.isfinite(found.log_priors)
+    return Pool(
+        found.positions[possible],
+        found.losses[possible],
+        found.log_proposals[possible] - found.log_priors[possible],
+    )

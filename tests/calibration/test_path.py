@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 import nsmbayes as nsm
+from nsmbayes.calibration.path import choose, sweep
 from nsmbayes.calibration.reweighting import resample_counts, reweighted_coverage, total_losses
-from nsmbayes.calibration.smc_path import choose, sweep
 from nsmbayes.posteriors import Verdict
 from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.generalised import Target

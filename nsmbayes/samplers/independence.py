@@ -1,0 +1,262 @@
+"""Adaptive independence sampling: a mixture is fitted to the posterior along a tempered path, then proposes to chains.
+
+Parameters are few and a loss is dear: a mixture of Student distributions soon follows a bent or stretched posterior so
+closely that most of its draws are accepted, each for one evaluation of the loss and none of its gradient. All
+evaluations of a stage are independent of one another and run on all cores.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+from scipy.special import gammaln, logsumexp
+
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
+from nsmbayes._parallel import map_rows
+from nsmbayes._precision import double_precision
+from nsmbayes.samplers.chains import ConvergenceError, Draws, as_traced, diagnose
+
+LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
+
+_FREEDOM = 8.0  # degrees of freedom of the proposals: their tails are heavier than those of most posteriors
+_COMPONENTS = 8
+_BROAD = 0.1  # share of a component as wide as the whole, lest a tail be missed
+_EM_STEPS = 30
+_STAGES = 30
+_COLDEST, _BISECTIONS = 1e-12, 40  # of the search for a temperature
+_ENOUGH = 0.15  # effective share of a stage's size that a tempered posterior must have
+_GOOD = 0.5  # effective share of a stage's draws at which adaptation ends
+_STALE = 3  # or after so many stages that made it no better
+_ARRIVED = 3  # but not before so many stages at the posterior itself: they find the tails
+
+
+class StudentMixture(NamedTuple):
+    """sum_k weight_k t(mean_k, F_k F_k')."""
+
+    weights: Float[np.ndarray, " k"]
+    means: Float[np.ndarray, "k d"]
+    factors: Float[np.ndarray, "k d d"]
+
+    def sample(self, size: int, rng: np.random.Generator) -> Float[np.ndarray, "size d"]:
+        """Independent draws."""
+        k = rng.choice(len(self.weights), size, p=self.weights)
+        z = rng.standard_normal((size, self.means.shape[1])) / np.sqrt(rng.chisquare(_FREEDOM, (size, 1)) / _FREEDOM)
+        return self.means[k] + np.einsum("nij,nj->ni", self.factors[k], z)
+
+    def log_density(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Log density, normalised."""
+        d = u.shape[1]
+        constant = gammaln((_FREEDOM + d) / 2) - gammaln(_FREEDOM / 2) - 0.5 * d * np.log(_FREEDOM * np.pi)
+        logs = []
+        for weight, mean, F in zip(self.weights, self.means, self.factors, strict=True):
+            squares = (np.linalg.solve(F, (u - mean).T) ** 2).sum(axis=0)
+            log_det = np.log(np.diag(F)).sum()
+            logs.append(np.log(weight) - log_det - 0.5 * (_FREEDOM + d) * np.log1p(squares / _FREEDOM))
+        return constant + logsumexp(logs, axis=0)
+
+
+class Population(NamedTuple):
+    """The draws of all stages, as draws from one mixture, and the proposal they led to."""
+
+    positions: Float[np.ndarray, "total d"]
+    log_priors: Float[np.ndarray, " total"]
+    losses: Float[np.ndarray, " total"]
+    log_proposals: Float[np.ndarray, " total"]
+    """Log density of the mixture of all stages' proposals."""
+    proposal: StudentMixture
+    """The one whose draws were worth most."""
+
+
+@double_precision
+def sample_independence(
+    log_prior: LogPrior,
+    loss: LogPrior,
+    prior_draws: Any,
+    data: Any = None,
+    *,
+    beta: float,
+    chains: int,
+    draws: int,
+    key: Key[Array, ""],
+) -> Draws:
+    """Draws from the density proportional to exp(log_prior(position, data) - beta * loss(position, data)).
+
+    A mixture of Student distributions is fitted to it (see `adapt`), and then proposes independently of where a chain
+    is; a proposal is accepted by the rule of Metropolis and Hastings, so that the draws are exact whatever the fit. A
+    poor fit shows in the acceptance rate and the effective sample size.
+
+    Args:
+        log_prior: the log density of the prior, a JAX function.
+        loss: the total loss, likewise. Where it is NaN or infinite no chain goes.
+        prior_draws: independent draws from the prior, shape (N, d), at least 100; N is the size of a stage.
+        data: any pytree; its arrays and floats are traced.
+        beta: the learning rate.
+        chains: number of chains.
+        draws: draws of each chain.
+        key: a JAX random key.
+
+    Example:
+        >>> def log_prior(position, data):
+        ...     return -0.5 * jnp.sum(position**2)
+        >>> def loss(position, data):
+        ...     return 0.5 * jnp.sum((position - data) ** 2)
+        >>> prior_draws = np.random.default_rng(0).standard_normal((500, 1))
+        >>> key = jax.random.key(0)
+        >>> result = sample_independence(log_prior, loss, prior_draws, 3.0, beta=2.0, chains=4, draws=500, key=key)
+        >>> bool(abs(result.flat.mean() - 2) < 0.1), bool(result.acceptance_rate.min() > 0.5)
+        (True, True)
+    """
+    chains, draws = _checks.integer(chains, "chains", at_least=1), _checks.integer(draws, "draws", at_least=4)
+    data = as_traced(data)
+    population = adapt(log_prior, loss, prior_draws, data, beta=beta, key=key)
+    rng = _generator(jax.random.fold_in(key, 1))
+    log_weights = _log_weights(population, beta)
+    first = rng.choice(len(log_weights), chains, p=np.exp(log_weights - logsumexp(log_weights)))
+    proposals = population.proposal.sample(chains * draws, rng).reshape(chains, draws, -1)
+    states = np.concatenate([population.positions[first][:, None], proposals], axis=1)
+    flat = states.reshape(-1, states.shape[-1])
+    log_priors, losses = map_rows(_parts, flat, log_prior, loss, data)
+    log_ratios = _target(log_priors, losses, beta) - population.proposal.log_density(flat)
+    accepted = _accept(log_ratios.reshape(chains, -1), np.log(rng.random((chains, draws))))
+    last = np.maximum.accumulate(np.where(accepted, np.arange(draws + 1), 0), axis=1)[:, 1:]
+    positions = np.take_along_axis(states, last[..., None], axis=1)
+    return Draws(positions, accepted[:, 1:].mean(axis=1), np.zeros(chains, int), *diagnose(positions))
+
+
+def _accept(
+    log_ratios: Float[np.ndarray, "chains draws+1"], log_uniforms: Float[np.ndarray, "chains draws"]
+) -> Bool[np.ndarray, "chains draws+1"]:
+    """Which of the states a chain goes to, the first one always."""
+    accepted = np.ones(log_ratios.shape, bool)
+    now = log_ratios[:, 0]
+    for step in range(1, log_ratios.shape[1]):
+        accepted[:, step] = log_uniforms[:, step - 1] < log_ratios[:, step] - now
+        now = np.where(accepted[:, step], log_ratios[:, step], now)
+    return accepted
+
+
+@double_precision
+def adapt(
+    log_prior: LogPrior, loss: LogPrior, prior_draws: Any, data: Any = None, *, beta: float, key: Key[Array, ""]
+) -> Population:
+    """A population of draws around the posterior, and a mixture fitted to it.
+
+    The first stage draws from a Student distribution fitted to the draws from the prior. Every stage weighs the draws
+    of all stages so far for the posterior, tempered as little as leaves enough effective draws, fits a mixture to
+    them, and draws from it. Weights are those of importance sampling from the mixture of all proposals.
+
+    Raises:
+        ConvergenceError: if the path does not reach the posterior.
+    """
+    start = _checks.matrix(prior_draws, "prior_draws", min_rows=100)
+    (N, d), beta, data = start.shape, _checks.positive(beta, "beta"), as_traced(data)
+    if 20 * d > N:
+        raise InputError(f"`prior_draws` needs at least {20 * d} rows for {d} dimensions; got {N}. Draw more.")
+    rng = _generator(key)
+    enough = max(_ENOUGH * N, 10 * d)
+    proposals, parts = [_fit(start, np.full(N, 1 / N), 1, rng)], []
+    best, best_share, arrived, stale, temperature = proposals[0], 0.0, 0, 0, 0.0
+    while arrived < _ARRIVED or (best_share < _GOOD and stale < _STALE):
+        if len(parts) == _STAGES:
+            raise ConvergenceError(
+                f"After {_STAGES} stages the mixture does not follow the posterior yet (temperature {temperature:.2g} "
+                "of 1). Use NUTS, or more draws from the prior."
+            )
+        new = proposals[-1].sample(N, rng)
+        parts.append((new, *map_rows(_parts, new, log_prior, loss, data)))
+        population = _pool(parts, proposals, best)
+        share = _effective(_log_weights(_pool(parts[-1:], proposals[-1:], best), beta)) / N
+        arrived += temperature == 1
+        stale = stale + 1 if temperature == 1 and share <= 1.05 * best_share else 0
+        if share > best_share:
+            best, best_share = proposals[-1], share
+        temperature, log_weights = _tempered(population, beta, enough)
+        proposals.append(_fit(population.positions, np.exp(log_weights - logsumexp(log_weights)), _COMPONENTS, rng))
+    return _pool(parts, proposals[:-1], best)
+
+
+def _pool(parts: list[tuple[np.ndarray, ...]], proposals: list[StudentMixture], best: StudentMixture) -> Population:
+    positions, log_priors, losses = (np.concatenate(part) for part in zip(*parts, strict=True))
+    densities = [proposal.log_density(positions) for proposal in proposals]
+    return Population(positions, log_priors, losses, logsumexp(densities, axis=0) - np.log(len(proposals)), best)
+
+
+def _target(log_priors: np.ndarray, losses: np.ndarray, beta: float) -> np.ndarray:
+    possible = np.isfinite(losses) & np.isfinite(log_priors)
+    return np.where(possible, np.where(possible, log_priors, 0) - beta * np.where(possible, losses, 0), -np.inf)
+
+
+def _log_weights(population: Population, beta: float) -> np.ndarray:
+    return _target(population.log_priors, population.losses, beta) - population.log_proposals
+
+
+def _effective(log_weights: np.ndarray) -> float:
+    if not np.isfinite(log_weights).any():
+        return 0.0
+    return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
+
+
+def _tempered(population: Population, beta: float, enough: float) -> tuple[float, np.ndarray]:
+    """Weights for exp(-t beta loss) prior, with t the largest up to 1 that leaves enough effective draws."""
+
+    def log_weights(t):
+        return _log_weights(population, t * beta)
+
+    def excess(t):
+        return _effective(log_weights(t)) - enough
+
+    if excess(1.0) >= 0:
+        return 1.0, log_weights(1.0)
+    low, high = _COLDEST, 1.0
+    for _ in range(_BISECTIONS):
+        middle = np.sqrt(low * high)
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return low, log_weights(low)
+
+
+def _fit(u: np.ndarray, weights: np.ndarray, components: int, rng: np.random.Generator) -> StudentMixture:
+    """A mixture fitted to weighted draws by expectation maximisation, with a prior that no covariance collapses."""
+    keep = weights > 1e-9 * weights.max()
+    u, weights = u[keep], weights[keep] / weights[keep].sum()
+    d = u.shape[1]
+    centre = weights @ u
+    whole = _covariance(u - centre, weights)
+    if components == 1:
+        return StudentMixture(np.ones(1), centre[None], np.linalg.cholesky(whole)[None])
+    count = 1 / (weights**2).sum()  # effective draws
+    typical, belief = whole / components ** (2 / d), (d + 2) / count
+    means = u[rng.choice(len(u), components, p=weights, replace=len(u) < components)]
+    covariances, shares = np.tile(typical, (components, 1, 1)), np.full(components, 1 / components)
+    for _ in range(_EM_STEPS):
+        F = np.linalg.cholesky(covariances)
+        squares = (np.linalg.solve(F, (u - means[:, None]).transpose(0, 2, 1)) ** 2).sum(axis=1)
+        logs = np.log(shares)[:, None] - np.log(np.diagonal(F, axis1=1, axis2=2)).sum(axis=1)[:, None] - 0.5 * squares
+        r = np.exp(logs - logsumexp(logs, axis=0)) * weights
+        mass = r.sum(axis=1)
+        shares = (mass + 1 / count) / (mass + 1 / count).sum()
+        means = (r @ u + belief * means) / (mass + belief)[:, None]
+        residuals = u - means[:, None]
+        moments = np.einsum("kn,kni,knj->kij", r, residuals, residuals)
+        covariances = (moments + belief * typical) / (mass + belief)[:, None, None]
+    return StudentMixture(
+        np.append((1 - _BROAD) * shares, _BROAD),
+        np.vstack([means, centre]),
+        np.linalg.cholesky(np.concatenate([covariances, 2 * whole[None]])),
+    )
+
+
+def _covariance(residuals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    S = (weights[:, None] * residuals).T @ residuals
+    return S + 1e-10 * np.trace(S) / len(S) * np.eye(len(S))
+
+
+def _parts(u, log_prior, loss, data):
+    return jnp.asarray(log_prior(u, data), float), jnp.asarray(loss(u, data), float)
+
+
+def _generator(key: Key[Array, ""]) -> np.random.Generator:
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
