@@ -10,11 +10,17 @@ from nsmbayes.diagnostics import covers as covers
 from nsmbayes.diagnostics import mmd2 as mmd2
 from nsmbayes.diagnostics import mse as mse
 from nsmbayes.methods import NLE as NLE
+from nsmbayes.methods import NPE as NPE
+from nsmbayes.methods import NPERS as NPERS
 from nsmbayes.methods import NotTrainedError as NotTrainedError
 from nsmbayes.methods import NSMBayes as NSMBayes
 from nsmbayes.methods import NSMBayesConj as NSMBayesConj
 from nsmbayes.methods import load as load
 from nsmbayes.priors import GaussianPrior as GaussianPrior
+from nsmbayes.simulators import BudgetError as BudgetError
+from nsmbayes.simulators import JaxSimulator as JaxSimulator
+from nsmbayes.simulators import NumpySimulator as NumpySimulator
+from nsmbayes.simulators import simulate_sets as simulate_sets
 from nsmbayes.training import TrainingSettings as TrainingSettings
 from nsmbayes.weights import IMQ as IMQ
 from nsmbayes.weights import Constant as Constant

@@ -1,6 +1,7 @@
 """Fit a surrogate to simulations: minibatches, early stopping, one jitted scan an epoch."""
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,16 @@ _VALIDATION_CHUNK = 8192
 
 Model = TypeVar("Model", bound=eqx.Module)
 PointLoss = Callable[[Any, Float[Array, " d_theta"], Float[Array, " d_x"]], Float[Array, ""]]
+
+
+class BatchLoss(eqx.Module):
+    """A loss of a whole batch, for objectives that are not a mean over simulations. Its own arrays are not trained."""
+
+    @abstractmethod
+    def __call__(
+        self, model: Any, theta: Float[Array, "batch d_theta"], x: Float[Array, "batch *x"], key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The loss of a batch; `key` is new in every step, and always the same for the validation set."""
 
 
 class Stopped(StrEnum):
@@ -90,15 +101,17 @@ class TrainingHistory:
 
 def fit(
     model: Model,
-    loss: PointLoss,
+    loss: PointLoss | BatchLoss,
     theta: Float[np.ndarray, "m d_theta"],
-    x: Float[np.ndarray, "m d_x"],
+    x: Float[np.ndarray, "m *x"],
     *,
     settings: TrainingSettings,
     key: PRNGKeyArray,
     progress: bool = True,
 ) -> tuple[Model, TrainingHistory]:
     """Minimise the mean of `loss(model, theta_i, x_i)` over the simulations; return the best model on held-out ones.
+
+    With a `BatchLoss`, minimise that of random batches instead.
 
     Everything in `model` but its standardisers is trained, in float32. Ctrl-C between epochs ends training with the
     best weights so far.
@@ -171,10 +184,10 @@ def _epoch(
     params: PyTree,
     state: optax.OptState,
     fixed: PyTree,
-    loss: PointLoss,
+    loss: PointLoss | BatchLoss,
     settings: TrainingSettings,
-    train: PyTree[Float[Array, "m _"]],
-    validation: PyTree[Float[Array, "m_validation _"]],
+    train: PyTree[Float[Array, "m ..."]],
+    validation: PyTree[Float[Array, "m_validation ..."]],
     key: PRNGKeyArray,
 ) -> tuple[PyTree, optax.OptState, tuple[Float[Array, ""], Float[Array, ""]]]:
     """One pass over the shuffled training set, then the validation loss. A remainder smaller than a batch waits."""
@@ -183,22 +196,39 @@ def _epoch(
     m = len(train[0])
     optimiser = settings.optimiser(m)
 
-    def point_loss(vector: Any, theta: Any, x: Any):
-        return loss(eqx.combine(unravel(vector), fixed), theta, x)
+    def model_of(vector: Any) -> Any:
+        return eqx.combine(unravel(vector), fixed)
 
-    def batch_loss(vector: Any, batch: Any):
-        return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
+    if isinstance(loss, BatchLoss):
 
-    def step(carry, batch):
+        def batch_loss(vector: Any, batch: Any, key: Any):
+            return loss(model_of(vector), *batch, key)
+
+        def validation_loss(vector: Any):
+            return batch_loss(vector, validation, jax.random.key(0))
+
+    else:
+
+        def point_loss(vector: Any, theta: Any, x: Any):
+            return loss(model_of(vector), theta, x)
+
+        def batch_loss(vector: Any, batch: Any, key: Any):
+            del key
+            return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
+
+        def validation_loss(vector: Any):
+            chunk = min(_VALIDATION_CHUNK, len(validation[0]))
+            return jax.lax.map(lambda point: point_loss(vector, *point), validation, batch_size=chunk).mean()
+
+    def step(carry, inputs):
         vector, state = carry
-        value, gradient = jax.value_and_grad(batch_loss)(vector, batch)
+        value, gradient = jax.value_and_grad(batch_loss)(vector, *inputs)
         updates, state = optimiser.update(gradient, state, vector)
         return (vector + updates, state), value
 
     size = min(settings.batch_size, m)
     order = jax.random.permutation(key, m)[: m - m % size]
-    batches = jax.tree.map(lambda a: a[order].reshape(-1, size, a.shape[1]), train)
-    (flat, state), losses = jax.lax.scan(step, (flat, state), batches)
-    chunk = min(_VALIDATION_CHUNK, len(validation[0]))
-    held_out = jax.lax.map(lambda point: point_loss(flat, *point), validation, batch_size=chunk)
-    return unravel(flat), state, (losses.mean(), held_out.mean())
+    batches = jax.tree.map(lambda a: a[order].reshape(-1, size, *a.shape[1:]), train)
+    keys = jax.random.split(jax.random.fold_in(key, 0), m // size)
+    (flat, state), losses = jax.lax.scan(step, (flat, state), (batches, keys))
+    return unravel(flat), state, (losses.mean(), validation_loss(flat))

@@ -143,7 +143,7 @@ def init_masked_autoregressive_flow(
     key_net, key_probes = jax.random.split(key)
     signs = _draw_probes(key_probes, d_x, laplacian, probes)
     return MaskedAutoregressiveFlow(
-        transform=_transform(
+        transform=affine_autoregressive(
             key_net, d_x, d_theta, transforms=transforms, hidden=hidden, depth=depth, floor=floor, activation=activation
         ),
         scale_x=scale_x,
@@ -181,7 +181,7 @@ def _draw_probes(key: PRNGKeyArray, d_x: int, laplacian: str, probes: int) -> In
     return jax.random.rademacher(key, (_checks.integer(probes, "probes", at_least=1), d_x), jnp.int8)
 
 
-def _transform(
+def affine_autoregressive(
     key: PRNGKeyArray,
     d_x: int,
     d_theta: int,
@@ -192,6 +192,7 @@ def _transform(
     floor: float,
     activation: str,
 ) -> Any:
+    """Affine autoregressive transforms of d_x coordinates given d_theta others: a flowjax bijection from z to u."""
     try:
         from flowjax.bijections import Affine, Chain, Flip, Invert, MaskedAutoregressive
         from paramax import Parameterize
