@@ -2,6 +2,7 @@
 
 from nsmbayes import tasks as tasks
 from nsmbayes._checks import InputError as InputError
+from nsmbayes.calibration import GridCalibration as GridCalibration
 from nsmbayes.calibration import PathCalibration as PathCalibration
 from nsmbayes.calibration import ReweightingCalibration as ReweightingCalibration
 from nsmbayes.calibration import RootCalibration as RootCalibration
@@ -9,9 +10,12 @@ from nsmbayes.calibration import StochasticCalibration as StochasticCalibration
 from nsmbayes.diagnostics import covers as covers
 from nsmbayes.diagnostics import mmd2 as mmd2
 from nsmbayes.diagnostics import mse as mse
+from nsmbayes.methods import ACE as ACE
+from nsmbayes.methods import GBISR as GBISR
 from nsmbayes.methods import NLE as NLE
 from nsmbayes.methods import NPE as NPE
 from nsmbayes.methods import NPERS as NPERS
+from nsmbayes.methods import NPLMMD as NPLMMD
 from nsmbayes.methods import NotTrainedError as NotTrainedError
 from nsmbayes.methods import NSMBayes as NSMBayes
 from nsmbayes.methods import NSMBayesConj as NSMBayesConj

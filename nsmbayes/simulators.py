@@ -21,8 +21,6 @@ from nsmbayes._precision import double_precision
 from nsmbayes.priors import unconstrained
 from nsmbayes.tasks.base import SimulateMany, Task, random_key
 
-_PROBES = 8  # simulations whose derivative is looked at
-
 
 class BudgetError(RuntimeError):
     """A method would have called the simulator more often than it was allowed to."""
@@ -118,22 +116,22 @@ def as_simulator(value: Any) -> Simulator:
     )
 
 
-@double_precision
-def require_gradient(simulator: Simulator, theta: Float[np.ndarray, " d_theta"], method: str) -> JaxSimulator:
-    """`simulator`, if x moves with theta; otherwise an error that says what to do. Costs a few calls, at one theta."""
+def require_differentiable(simulator: Simulator, method: str) -> JaxSimulator:
+    """`simulator`, if it says that it is differentiable; otherwise an error that says what to do."""
     if not isinstance(simulator, JaxSimulator) or not simulator.differentiable:
         raise InputError(
             f"`simulator` must be differentiable for {method}: write it in JAX and wrap it in nsmbayes.JaxSimulator."
         )
-    keys = jax.random.split(jax.random.key(0), _PROBES)
-    slopes = np.asarray(jax.vmap(jax.jacfwd(simulator.one, argnums=1), (0, None))(keys, jnp.asarray(theta)))
-    if not np.isfinite(slopes).all() or not slopes.any():
-        raise InputError(
-            f"`simulator` was called differentiable, but its derivative at the centre of the prior is "
-            f"{'zero' if np.isfinite(slopes).all() else 'not finite'}. If it rounds or counts, pass "
-            "JaxSimulator(..., differentiable=False)."
-        )
     return simulator
+
+
+def check_gradients(gradients: Float[np.ndarray, "... d"]) -> None:
+    """Raise an error if the gradients of a simulator that was called differentiable are all zero."""
+    if not gradients.any():
+        raise InputError(
+            "`simulator` was called differentiable, but its derivative with respect to theta is zero wherever it was "
+            "taken, or not finite. If it rounds or counts, pass JaxSimulator(..., differentiable=False)."
+        )
 
 
 @double_precision

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -196,29 +196,13 @@ def _epoch(
     m = len(train[0])
     optimiser = settings.optimiser(m)
 
-    def model_of(vector: Any) -> Any:
-        return eqx.combine(unravel(vector), fixed)
+    def point_loss(vector: Any, theta: Any, x: Any) -> Any:
+        return cast(PointLoss, loss)(eqx.combine(unravel(vector), fixed), theta, x)
 
-    if isinstance(loss, BatchLoss):
-
-        def batch_loss(vector: Any, batch: Any, key: Any):
-            return loss(model_of(vector), *batch, key)
-
-        def validation_loss(vector: Any):
-            return batch_loss(vector, validation, jax.random.key(0))
-
-    else:
-
-        def point_loss(vector: Any, theta: Any, x: Any):
-            return loss(model_of(vector), theta, x)
-
-        def batch_loss(vector: Any, batch: Any, key: Any):
-            del key
-            return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
-
-        def validation_loss(vector: Any):
-            chunk = min(_VALIDATION_CHUNK, len(validation[0]))
-            return jax.lax.map(lambda point: point_loss(vector, *point), validation, batch_size=chunk).mean()
+    def batch_loss(vector: Any, batch: Any, key: Any) -> Any:
+        if isinstance(loss, BatchLoss):
+            return loss(eqx.combine(unravel(vector), fixed), batch[0], batch[1], key)
+        return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
 
     def step(carry, inputs):
         vector, state = carry
@@ -231,4 +215,9 @@ def _epoch(
     batches = jax.tree.map(lambda a: a[order].reshape(-1, size, *a.shape[1:]), train)
     keys = jax.random.split(jax.random.fold_in(key, 0), m // size)
     (flat, state), losses = jax.lax.scan(step, (flat, state), (batches, keys))
-    return unravel(flat), state, (losses.mean(), validation_loss(flat))
+    if isinstance(loss, BatchLoss):
+        held_out = batch_loss(flat, validation, jax.random.key(0))
+    else:
+        chunk = min(_VALIDATION_CHUNK, len(validation[0]))
+        held_out = jax.lax.map(lambda point: point_loss(flat, *point), validation, batch_size=chunk)
+    return unravel(flat), state, (losses.mean(), held_out.mean())

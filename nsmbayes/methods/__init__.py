@@ -2,16 +2,21 @@ from pathlib import Path
 from typing import Any
 
 from nsmbayes._checks import InputError
+from nsmbayes.methods.ace import ACE as ACE
 from nsmbayes.methods.base import Method as Method
 from nsmbayes.methods.base import NotTrainedError as NotTrainedError
+from nsmbayes.methods.gbi_sr import GBISR as GBISR
 from nsmbayes.methods.nle import NLE as NLE
 from nsmbayes.methods.npe import NPE as NPE
 from nsmbayes.methods.npe_rs import NPERS as NPERS
+from nsmbayes.methods.npl_mmd import NPLMMD as NPLMMD
 from nsmbayes.methods.nsm_bayes import NSMBayes as NSMBayes
 from nsmbayes.methods.nsm_bayes_conj import NSMBayesConj as NSMBayesConj
 from nsmbayes.storage import read_model
 
-METHODS: dict[str, type[Any]] = {method.name: method for method in (NLE, NSMBayes, NSMBayesConj, NPE, NPERS)}
+METHODS: dict[str, type[Any]] = {
+    method.name: method for method in (NLE, NSMBayes, NSMBayesConj, NPE, NPERS, NPLMMD, ACE, GBISR)
+}
 
 
 def load(path: str | Path) -> NLE | NSMBayes | NSMBayesConj:
