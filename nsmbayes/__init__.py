@@ -16,6 +16,7 @@ from nsmbayes.methods import NLE as NLE
 from nsmbayes.methods import NPE as NPE
 from nsmbayes.methods import NPERS as NPERS
 from nsmbayes.methods import NPLMMD as NPLMMD
+from nsmbayes.methods import RSNLE as RSNLE
 from nsmbayes.methods import NotTrainedError as NotTrainedError
 from nsmbayes.methods import NSMBayes as NSMBayes
 from nsmbayes.methods import NSMBayesConj as NSMBayesConj

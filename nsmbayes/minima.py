@@ -88,7 +88,7 @@ def stochastic_descent(
         gradient = jax.grad(loss)(position, key)
         gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
         updates, state = optimiser.update(gradient, state)
-        return (optax.apply_updates(position, updates), state), gradient
+        return (position + updates, state), gradient
 
     (position, _), gradients = jax.lax.scan(step, (start, optimiser.init(start)), jax.random.split(key, steps))
     return position, gradients

@@ -12,10 +12,11 @@ from nsmbayes.methods.npe_rs import NPERS as NPERS
 from nsmbayes.methods.npl_mmd import NPLMMD as NPLMMD
 from nsmbayes.methods.nsm_bayes import NSMBayes as NSMBayes
 from nsmbayes.methods.nsm_bayes_conj import NSMBayesConj as NSMBayesConj
+from nsmbayes.methods.rsnle import RSNLE as RSNLE
 from nsmbayes.storage import read_model
 
 METHODS: dict[str, type[Any]] = {
-    method.name: method for method in (NLE, NSMBayes, NSMBayesConj, NPE, NPERS, NPLMMD, ACE, GBISR)
+    method.name: method for method in (NLE, NSMBayes, NSMBayesConj, NPE, NPERS, NPLMMD, ACE, GBISR, RSNLE)
 }
 
 

@@ -206,8 +206,8 @@ class ACE(SetMethod):
         """
         if self.network is None:
             raise NotTrainedError("This method is not trained yet: call append_simulations(theta, x), then train().")
-        x, key = self._observations(x), random_key(seed)
-        model = Model(self.support, self.network)
+        x, key, network = self._observations(x), random_key(seed), self.network
+        model = Model(self.support, network)
         key_start, key_boot, key_draw = jax.random.split(key, 3)
         prior_draws = self.support.sample(key_start, max(_CANDIDATES, self.chains))
         calibration: Calibration | None = None
@@ -216,15 +216,14 @@ class ACE(SetMethod):
 
             def draw_many(betas: Float[np.ndarray, " k"], counts: Int[np.ndarray, "B n"]) -> np.ndarray:
                 sets = jnp.asarray(np.stack([np.repeat(x, times, axis=0) for times in counts]))
-                summaries = jnp.tile(jax.vmap(self.network.summary)(sets), (len(betas), 1))
+                summaries = jnp.tile(jax.vmap(network.summary)(sets), (len(betas), 1))
                 own = summaries, jnp.asarray(np.repeat(betas, len(counts)))
                 drawn = self._sample(model, own, np.tile(minimiser, (len(own[1]), 1)), self.bootstrap_draws, key_boot)
                 return drawn.positions.reshape(len(betas), len(counts), self.bootstrap_draws, -1)
 
             calibration = self.calibration(draw_many, minimiser, len(x), seed=seed)
-            beta = calibration.beta
-        beta = _checks.positive(beta, "beta")
-        own = jnp.tile(self.network.summary(jnp.asarray(x)), (self.chains, 1)), jnp.full(self.chains, beta)
+        beta = _checks.positive(beta, "beta") if calibration is None else calibration.beta
+        own = jnp.tile(network.summary(jnp.asarray(x)), (self.chains, 1)), jnp.full(self.chains, beta)
         result = self._sample(model, own, np.asarray(prior_draws[: self.chains]), self.draws, key_draw)
         return DrawnPosterior(
             (self.name, self.label),

@@ -129,8 +129,7 @@ class GBISR(SimulatingMethod):
         """Draws given observations (n, d_x); with `beta` given, nothing is spent on calibration."""
         x, key = self._observations(x), random_key(seed)
         lengthscale = kernel_lengthscale(x) if self.lengthscale is None else self.lengthscale
-        if beta is not None:
-            beta = _checks.positive(beta, "beta")
+        beta = None if beta is None else _checks.positive(beta, "beta")
         self._spend(self.planned_simulations(len(x), calibrate=beta is None))
         problem = Problem(self.support, *map(jnp.asarray, (*self._spread(), x, lengthscale)))
         chains = _Gradients(self, problem) if self._has_gradient else _Estimates(self, problem)
@@ -153,7 +152,7 @@ class GBISR(SimulatingMethod):
                 return drawn.reshape(len(betas), len(counts), self.bootstrap_draws, -1)
 
             calibration = self.calibration(draw_many, minimiser, len(x), seed=seed)
-            beta = calibration.beta
+        beta = _checks.positive(beta, "beta") if calibration is None else calibration.beta
         v, acceptance = chains.run(
             np.array([beta]),
             all_of_them,

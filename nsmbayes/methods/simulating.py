@@ -39,7 +39,8 @@ class SimulatingMethod(Method):
 
     def train(self, seed: int = 0, *, progress: bool = True) -> Self:
         """Nothing to train before the observations are there."""
-        _checks.integer(seed, "seed"), _checks.flag(progress, "progress")
+        _checks.integer(seed, "seed")
+        _checks.flag(progress, "progress")
         return self
 
     def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:

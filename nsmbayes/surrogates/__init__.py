@@ -4,6 +4,8 @@ from nsmbayes.surrogates.base import Frame as Frame
 from nsmbayes.surrogates.base import Surrogate as Surrogate
 from nsmbayes.surrogates.cost_network import CostNetwork as CostNetwork
 from nsmbayes.surrogates.cost_network import init_cost_network as init_cost_network
+from nsmbayes.surrogates.coupling import CouplingFlow as CouplingFlow
+from nsmbayes.surrogates.coupling import init_coupling_flow as init_coupling_flow
 from nsmbayes.surrogates.deep_set import DeepSet as DeepSet
 from nsmbayes.surrogates.expfam import ExponentialFamily as ExponentialFamily
 from nsmbayes.surrogates.expfam import FamilyDerivatives as FamilyDerivatives

@@ -1,6 +1,5 @@
 """q(theta | x_1, ..., x_n): a masked autoregressive flow over parameters, conditioned on the summary of a data set."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +7,7 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes.surrogates.deep_set import DeepSet
-from nsmbayes.surrogates.maf import affine_autoregressive
+from nsmbayes.surrogates.maf import affine_autoregressive, flow_log_prob
 from nsmbayes.surrogates.scaling import Standardiser
 
 _FLOOR = 0.01
@@ -27,8 +26,7 @@ class PosteriorFlow(eqx.Module):
 
     def network_log_prob(self, t: Float[Array, " d_theta"], summary: Float[Array, " k"]) -> Float[Array, ""]:
         """log q(t | summary) in the network's coordinates."""
-        u, log_det = self.transform.transform_and_log_det(t, summary)
-        return log_det - 0.5 * (u @ u) - 0.5 * len(t) * math.log(2 * math.pi)
+        return flow_log_prob(self.transform, t, summary)
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]) -> Float[Array, ""]:
         """What training minimises on average."""
