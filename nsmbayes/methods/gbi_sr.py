@@ -124,6 +124,12 @@ class GBISR(SimulatingMethod):
             self.warmup + self.draws
         ) * self.simulations
 
+    @classmethod
+    def within(cls, budget: int, n: int) -> dict[str, Any]:
+        """Options that fit into a budget: what the posterior itself leaves over goes into the calibration."""
+        left = budget - 200 * 7 - 1000 * 15
+        return {"bootstrap_draws": max(10, left // (3 * 20 * 7))}
+
     @double_precision
     def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> DrawnPosterior:
         """Draws given observations (n, d_x); with `beta` given, nothing is spent on calibration."""

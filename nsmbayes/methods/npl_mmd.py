@@ -77,6 +77,11 @@ class NPLMMD(SimulatingMethod):
         """How often the simulator will be called for one posterior; it does not depend on n."""
         return self.draws * self.simulations * self.steps
 
+    @classmethod
+    def within(cls, budget: int, n: int) -> dict[str, Any]:
+        """Options that fit into a budget: 500 draws of 20 simulations a step, and as many steps as that allows."""
+        return {"draws": 500, "simulations": 20, "steps": max(1, budget // 10_000)}
+
     @double_precision
     def build_posterior(self, x: Any, *, seed: int = 0) -> DrawnPosterior:
         """Draws given observations (n, d_x). They are independent given the data, so there is nothing to converge."""

@@ -44,8 +44,8 @@ class AdjustedPosterior(DrawnPosterior):
 class RSNLE(SimulatingMethod):
     """A likelihood of summary statistics, learnt in rounds, that may shift each observed statistic at a price.
 
-    The posterior is that of theta and the shift Gamma, q(s - Gamma | theta) prior(theta) Laplace(Gamma; 0, |0.3 s|), with
-    s the observed statistics in standard deviations of the simulated ones. A statistic that no theta can produce is
+    The posterior is that of theta and the shift Gamma, q(s - Gamma | theta) prior(theta) Laplace(Gamma; 0, |0.3 s|),
+    with s the observed statistics in standard deviations of the simulated ones. A statistic that no theta can produce is
     shifted away. One that outliers have moved to where another theta would put it is not.
 
     Args:
@@ -117,6 +117,11 @@ class RSNLE(SimulatingMethod):
         """How often the simulator will be called for one posterior of n observations."""
         return self.rounds * self.sets * n
 
+    @classmethod
+    def within(cls, budget: int, n: int) -> dict[str, Any]:
+        """Options with which one posterior of n observations fits into a budget: two rounds of equal size."""
+        return {"rounds": 2, "sets": budget // (2 * n)}
+
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
         """Keep how to train: the rounds need the observations."""
         super().train(seed, progress=progress)
@@ -132,6 +137,7 @@ class RSNLE(SimulatingMethod):
         key, key_prior = jax.random.split(key)
         u = self._prior_draws(key_prior, self.sets)
         seen_u, seen_s = np.empty((0, u.shape[1])), np.empty((0, len(observed)))
+        target = result = None
         for round_key in jax.random.split(key, self.rounds):
             key_simulate, key_fit, key_draw = jax.random.split(round_key, 3)
             sets = sets_at(self.simulator, constrain(self.support, u[None])[0], len(x), key_simulate)
@@ -140,6 +146,8 @@ class RSNLE(SimulatingMethod):
             target = self._fit(seen_u, seen_s, observed, key_fit)
             result = self._sample(target, u, key_draw)
             u = result.flat[:: max(1, len(result.flat) // self.sets)][: self.sets, : self.support.dim]
+        assert target is not None  # there is at least one round
+        assert result is not None
         return self._posterior(x, result, np.asarray(target.scale))
 
     def _summarise(self, sets: Float[np.ndarray, "m n d_x"], name: str) -> Float[np.ndarray, "m d_s"]:

@@ -16,8 +16,6 @@ from nsmbayes.surrogates.scaling import KINDS
 class SetMethod(Method):
     """A method that learns from data sets of as many observations as will be observed."""
 
-    takes = "sets"
-
     def __init__(self, prior: Any, *, scaling: str, budget: int | None, parameter_names: tuple[str, ...] | None):
         self.prior, self.support = prior, unconstrained(prior)
         super().__init__(self.support.dim, parameter_names)

@@ -20,7 +20,6 @@ _PRIOR_DRAWS = 10_000
 class SimulatingMethod(Method):
     """A method with a simulator of its own: it simulates where the observations lead it, so nothing is amortised."""
 
-    takes = "simulator"
     amortised = "no"
     label: str
 
@@ -48,6 +47,11 @@ class SimulatingMethod(Method):
 
     def planned_simulations(self, n: int) -> int:
         """How often the simulator will be called for one posterior of n observations."""
+        raise NotImplementedError
+
+    @classmethod
+    def within(cls, budget: int, n: int) -> dict[str, Any]:
+        """Options with which one posterior of n observations fits into a budget, all else by default."""
         raise NotImplementedError
 
     @double_precision
