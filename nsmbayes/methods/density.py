@@ -127,6 +127,7 @@ class DensityMethod(Method):
         """
         if isinstance(other, DensityMethod):
             self.density, self.history, self._seen = other._trained(), other.history, other._seen
+            self.simulations_used = other.simulations_used
             return self
         density = _checks.instance(other, "other", Density, "nsmbayes.NLE(prior) or a surrogates.Density")
         theta, x = self._all_simulations()

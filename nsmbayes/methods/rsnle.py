@@ -45,8 +45,8 @@ class RSNLE(SimulatingMethod):
     """A likelihood of summary statistics, learnt in rounds, that may shift each observed statistic at a price.
 
     The posterior is that of theta and the shift Gamma, q(s - Gamma | theta) prior(theta) Laplace(Gamma; 0, |0.3 s|),
-    with s the observed statistics in standard deviations of the simulated ones. A statistic that no theta can produce is
-    shifted away. One that outliers have moved to where another theta would put it is not.
+    with s the observed statistics in standard deviations of the simulated ones. A statistic that no theta can produce
+    is shifted away. One that outliers have moved to where another theta would put it is not.
 
     Args:
         prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 Gradient = Callable[[Float[Array, " d"], Key[Array, ""]], Float[Array, " d"]]
 
 _NOISE = 1.0  # strength A of the noise that is added on purpose, and the friction that the thermostat starts from
+_THERMOSTAT = 1.0  # how fast the friction follows the kinetic energy
 
 
 def adaptive_langevin(
@@ -49,7 +50,7 @@ def adaptive_langevin(
         spread = jnp.where(jnp.abs(xi) > 1e-6, -jnp.expm1(-2 * xi * h) / jnp.where(xi == 0, 1.0, xi), 2 * h)
         p = damping * p + jnp.sqrt(_NOISE * spread) * jax.random.normal(key_noise, x.shape, x.dtype)
         x = x + h * p
-        xi = xi + h * (p @ p / d - 1)
+        xi = xi + _THERMOSTAT * h * (p @ p / d - 1)
         return (x, p, xi), x
 
     key_start, key_steps = jax.random.split(key)
