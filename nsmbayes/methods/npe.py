@@ -2,10 +2,11 @@
 
 from typing import Any, Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes import _checks
 from nsmbayes._precision import double_precision, in_double
@@ -19,6 +20,11 @@ from nsmbayes.training import BatchLoss, PointLoss, TrainingSettings, fit
 
 def _negative_log_prob(flow: PosteriorFlow, t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]) -> Float[Array, ""]:
     return flow.training_loss(t, z)
+
+
+@eqx.filter_jit
+def _draw(flow: PosteriorFlow, key: PRNGKeyArray, x: Float[Array, "n d_x"], count: int) -> Float[Array, "count d"]:
+    return flow.sample(key, x, count)
 
 
 class NPE(SetMethod):
@@ -112,7 +118,7 @@ class NPE(SetMethod):
 
     @double_precision
     def _posterior(self, flow: PosteriorFlow, x: Float[np.ndarray, "n d_x"], seed: int) -> DrawnPosterior:
-        u = np.asarray(flow.sample(jax.random.key(seed), jnp.asarray(x), self.draws))
+        u = np.asarray(_draw(flow, jax.random.key(seed), jnp.asarray(x), self.draws))
         return DrawnPosterior(
             (self.name, self.label),
             self.support,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from nsmbayes.priors import UnconstrainedPrior
 from nsmbayes.samplers import Draws, sample_nuts
 from nsmbayes.simulators import sets_at
 from nsmbayes.summaries import quantile_summaries
-from nsmbayes.surrogates import CouplingFlow, fit_standardiser, init_coupling_flow
+from nsmbayes.surrogates import CouplingFlow, Standardiser, fit_standardiser, init_coupling_flow
 from nsmbayes.tasks.base import random_key
 from nsmbayes.training import TrainingHistory, TrainingSettings, fit
 
@@ -56,7 +57,7 @@ class RSNLE(SimulatingMethod):
         sets: data sets a round.
         adjustment: scale of the Laplace prior, relative to the observed statistics; 0 for none, which is sequential
             neural likelihood estimation.
-        layers: coupling layers of the flow.
+        layers: coupling layers of the flow, at least two: each leaves one half of the statistics as it is.
         hidden: width of their networks.
         chains: number of chains.
         warmup: steps of each chain that are spent on tuning.
@@ -67,7 +68,7 @@ class RSNLE(SimulatingMethod):
     Example:
         >>> import nsmbayes as nsm
         >>> task = nsm.tasks.get("gnk")
-        >>> method = nsm.RSNLE(task.prior, task, rounds=1, sets=50, layers=1, hidden=8, warmup=20, draws=20)
+        >>> method = nsm.RSNLE(task.prior, task, rounds=1, sets=50, layers=2, hidden=8, warmup=20, draws=20)
         >>> _ = method.train(settings=nsm.TrainingSettings(max_epochs=2), progress=False)
         >>> posterior = method.build_posterior(task.observe(20, seed=1).x)
         >>> posterior.sample((3,), seed=0).shape, method.simulations_used
@@ -105,7 +106,7 @@ class RSNLE(SimulatingMethod):
         self.adjustment = _checks.real(adjustment, "adjustment")
         if self.adjustment < 0:
             raise InputError(f"`adjustment` must not be negative; got {self.adjustment}.")
-        self.layers = _checks.integer(layers, "layers", at_least=1)
+        self.layers = _checks.integer(layers, "layers", at_least=2)
         self.hidden = _checks.integer(hidden, "hidden", at_least=1)
         self.chains = _checks.integer(chains, "chains", at_least=2)
         self.warmup = _checks.integer(warmup, "warmup", at_least=10)
@@ -134,7 +135,8 @@ class RSNLE(SimulatingMethod):
         observed = self._summarise(x[None], "x")[0]
         self._spend(self.planned_simulations(len(x)))
         self.histories = []
-        key, key_prior = jax.random.split(key)
+        key, key_prior, key_init = jax.random.split(key, 3)
+        untrained = self._untrained(key_init, len(observed))
         u = self._prior_draws(key_prior, self.sets)
         seen_u, seen_s = np.empty((0, u.shape[1])), np.empty((0, len(observed)))
         target = result = None
@@ -143,7 +145,7 @@ class RSNLE(SimulatingMethod):
             sets = sets_at(self.simulator, constrain(self.support, u[None])[0], len(x), key_simulate)
             seen_u = np.concatenate([seen_u, u])
             seen_s = np.concatenate([seen_s, self._summarise(sets, "the simulated data")])
-            target = self._fit(seen_u, seen_s, observed, key_fit)
+            target = self._fit(untrained, seen_u, seen_s, observed, key_fit)
             result = self._sample(target, u, key_draw)
             u = result.flat[:: max(1, len(result.flat) // self.sets)][: self.sets, : self.support.dim]
         assert target is not None  # there is at least one round
@@ -166,23 +168,28 @@ class RSNLE(SimulatingMethod):
     def _prior_draws(self, key: PRNGKeyArray, count: int) -> Float[np.ndarray, "count d"]:
         return np.asarray(self.support.sample(key, count))
 
-    def _fit(self, u: np.ndarray, s: np.ndarray, observed: np.ndarray, key: PRNGKeyArray) -> Round:
+    def _fit(self, flow: CouplingFlow, u: np.ndarray, s: np.ndarray, observed: np.ndarray, key: PRNGKeyArray) -> Round:
+        """Train the flow on what has been simulated so far; it starts from the same weights in every round."""
         seed, settings, progress = self._how
         scale_s, scale_u = fit_standardiser(s, "zscore", "summary"), fit_standardiser(u, "zscore", "theta")
-        key_init, key_fit = jax.random.split(jax.random.fold_in(key, seed))
         flow, history = fit(
-            init_coupling_flow(key_init, scale_s, scale_u, layers=self.layers, hidden=self.hidden),
+            eqx.tree_at(lambda flow: (flow.scale_x, flow.scale_theta), flow, (scale_s, scale_u)),
             _negative_log_prob,
             scale_u.standardise(u),
             scale_s.standardise(s),
             settings=settings,
-            key=key_fit,
+            key=jax.random.fold_in(key, seed),
             progress=progress,
         )
         self.histories.append(history)
         self.history = history
         z = scale_s.standardise(observed[None])[0]
         return in_double(Round(self.support, flow, jnp.asarray(z), jnp.asarray(self.adjustment * np.abs(z))))
+
+    def _untrained(self, key: PRNGKeyArray, d_s: int) -> CouplingFlow:
+        # One for all rounds: a new one would have to be compiled again.
+        units = [Standardiser(jnp.zeros(d), jnp.ones(d), asinh=False) for d in (d_s, self.support.dim)]
+        return init_coupling_flow(key, *units, layers=self.layers, hidden=self.hidden)
 
     @double_precision
     def _sample(self, target: Round, candidates: np.ndarray, key: PRNGKeyArray) -> Draws:

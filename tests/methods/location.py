@@ -48,3 +48,25 @@ def mmd_posterior(x, beta):
     moments = [integrate.quad(lambda t, k=k: t**k * density(t), -8, 8, limit=400, points=[1])[0] for k in range(3)]
     mean = moments[1] / moments[0]
     return mean, np.sqrt(moments[2] / moments[0] - mean**2)
+
+
+def check_posterior(posterior, n):
+    """What every baseline's posterior answers."""
+    d = posterior.dim
+    draws = posterior.sample((20,), seed=0)
+    assert draws.shape == (20, d)
+    assert np.array_equal(draws, posterior.sample((20,), seed=0))
+    flat = posterior.draws.reshape(-1, d)
+    assert np.allclose(posterior.mean, flat.mean(axis=0))
+    assert np.allclose(posterior.covariance, np.atleast_2d(np.cov(flat.T)))
+    assert np.isclose(posterior.mse(np.ones(d)), ((flat - 1) ** 2).sum(axis=1).mean())
+    assert posterior.contains(posterior.mean)
+    assert not posterior.contains(posterior.mean + 100 * posterior.stds)
+    assert isinstance(posterior.converged, bool)
+    assert np.array_equal(posterior.weights, np.ones(n))
+    assert posterior.n == n
+    assert posterior.beta > 0
+    text = posterior.summary()
+    assert text.startswith(f"{posterior.label} posterior from {n} observations")
+    assert ("NOT CONVERGED" in text) == (not posterior.converged)
+    assert posterior.label in repr(posterior)

@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, attraction, observed
+from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, attraction, check_posterior, observed
 
 import nsmbayes as nsm
 from nsmbayes.methods.ace import pairwise_mmd2
 
 M, N = 400, 20
 SETTINGS = nsm.TrainingSettings(
-    learning_rate=3e-3, weight_decay=0.0, batch_size=64, max_epochs=60, patience=60, schedule="cosine"
+    learning_rate=3e-3, weight_decay=0.0, batch_size=64, max_epochs=200, patience=200, schedule="cosine"
 )
 OPTIONS = {"hidden": 24, "blocks": 1, "summaries": 6, "augmented": 20, "lengthscale": LENGTHSCALE, "scaling": "robust"}
 
@@ -66,6 +66,7 @@ def test_the_posterior_is_that_of_the_network(trained):
 
 def test_calibration_costs_no_simulations(trained):
     posterior = trained.build_posterior(observed(N, 2), seed=0)
+    check_posterior(posterior, N)
     assert posterior.beta == posterior.calibration.beta in (1.0, 30.0)
     assert trained.simulations_used == M * N
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, mmd_posterior, observed
+from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, check_posterior, mmd_posterior, observed
 
 import nsmbayes as nsm
 
@@ -57,6 +57,7 @@ def test_every_call_is_counted():
 def test_calibration_with_gradients():
     gbi = method(budget=PLANNED, **SMALL)
     posterior = gbi.build_posterior(observed(), seed=0)
+    check_posterior(posterior, 30)
     assert gbi.simulations_used == PLANNED
     assert len(posterior.calibration.coverages) == 2
     assert posterior.result.positions.shape == (1, 30, 1)

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, mmd_minimiser, observed
+from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, check_posterior, mmd_minimiser, observed
 
 import nsmbayes as nsm
 from nsmbayes.methods.npl_mmd import _minimisers
@@ -42,6 +42,7 @@ def test_each_draw_is_the_minimiser_under_its_weights(weights):
 def test_draws_and_budget():
     npl = method(steps=4, simulations=5, budget=2000)
     posterior = npl.build_posterior(observed(), seed=3)
+    check_posterior(posterior, 30)
     assert npl.simulations_used == npl.planned_simulations(30) == 2000
     assert posterior.draws.shape == (1, 100, 1)
     assert posterior.converged

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from methods.location import PRIOR, SIMULATOR, exact_posterior, observed
+from methods.location import PRIOR, SIMULATOR, check_posterior, exact_posterior, observed
 
 import nsmbayes as nsm
 from nsmbayes.methods.rsnle import log_density
@@ -33,7 +33,7 @@ def test_without_adjustments_it_is_nle():
     rsnle = method(adjustment=0.0, summary=lambda sets: sets.mean(axis=1))
     posterior = rsnle.build_posterior(x, seed=1)
     theta, sets = nsm.simulate_sets(PRIOR, SIMULATOR, m=2000, n=N, seed=5)
-    nle = nsm.NLE(PRIOR, components=1, hidden=(16,), warmup=200, draws=250)
+    nle = nsm.NLE(PRIOR, components=1, hidden=(16,), sampler="slice", warmup=100, draws=500)
     nle.append_simulations(theta, sets.mean(axis=1)).train(0, settings=SETTINGS, progress=False)
     plain = nle.build_posterior(x.mean(axis=0, keepdims=True), seed=1)
     mean, sd = exact_posterior(x)
@@ -51,6 +51,7 @@ def test_an_impossible_statistic_is_shifted_away():
     posterior = rsnle.build_posterior(x, seed=1)
     assert rsnle.simulations_used == rsnle.planned_simulations(N) == 2 * 200 * N
     assert len(rsnle.histories) == 2
+    check_posterior(posterior, N)
     mean, sd = exact_posterior(x)
     assert abs(posterior.mean[0] - mean) < 2 * sd
     shift = np.abs(posterior.adjustments).mean(axis=(0, 1))
@@ -66,7 +67,8 @@ def test_the_density_of_theta_and_the_adjustments(x64):
     s = np.random.default_rng(0).standard_normal((20, 2))
     rsnle._how = 0, nsm.TrainingSettings(max_epochs=1), False
     u = np.random.default_rng(1).standard_normal((20, 1))
-    target = rsnle._fit(u, s, np.array([3.0, -4.0]), jax.random.key(0))
+    untrained = rsnle._untrained(jax.random.key(1), 2)
+    target = rsnle._fit(untrained, u, s, np.array([3.0, -4.0]), jax.random.key(0))
     assert np.allclose(target.scale, 0.3 * np.abs(target.observed))
 
     def by_hand(u, gamma):
