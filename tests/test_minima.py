@@ -1,10 +1,11 @@
-"""Newton's method against functions whose minima are known."""
+"""Newton's method and Adam against functions whose minima are known."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nsmbayes.minima import minimise
+from nsmbayes.minima import minimise, stochastic_descent
 
 
 def rosenbrock(u, data):
@@ -37,3 +38,17 @@ def test_a_function_without_a_finite_value_is_left_out():
     found = minimise(lambda u, data: (u[0] - jnp.log(u[0])).astype(float), None, np.linspace(-1, 3, 9)[:, None])
     np.testing.assert_allclose(found.points, [[1]], atol=1e-6)
     assert found.starts.sum() == 6
+
+
+@pytest.mark.parametrize(("decay", "near"), [(True, 0.05), (False, 0.5)])
+def test_a_noisy_loss_is_descended(x64, decay, near):
+    """To the minimum of its mean; the end is noisy unless the steps become smaller."""
+    centre = jnp.array([1.0, -2.0])
+
+    def loss(v, key):
+        return ((v - centre + jax.random.normal(key, (2,))) ** 2).sum()
+
+    end, gradients = stochastic_descent(loss, jnp.zeros(2), jax.random.key(0), steps=2000, rate=0.05, decay=decay)
+    assert gradients.shape == (2000, 2)
+    assert np.abs(end - centre).max() < near
+    assert np.asarray(gradients)[-500:].std() == pytest.approx(2, rel=0.1)
