@@ -40,15 +40,25 @@ def test_a_function_without_a_finite_value_is_left_out():
     assert found.starts.sum() == 6
 
 
-@pytest.mark.parametrize(("decay", "near"), [(True, 0.05), (False, 0.5)])
-def test_a_noisy_loss_is_descended(x64, decay, near):
-    """To the minimum of its mean; the end is noisy unless the steps become smaller."""
+def test_a_noisy_loss_is_descended(x64):
+    """To the minimum of its mean, over 64 runs; |z| > 4.5 for two coordinates has probability 1.4e-5.
+
+    Steps that become smaller leave less noise at the end.
+    """
     centre = jnp.array([1.0, -2.0])
 
     def loss(v, key):
         return ((v - centre + jax.random.normal(key, (2,))) ** 2).sum()
 
-    end, gradients = stochastic_descent(loss, jnp.zeros(2), jax.random.key(0), steps=2000, rate=0.05, decay=decay)
-    assert gradients.shape == (2000, 2)
-    assert np.abs(end - centre).max() < near
-    assert np.asarray(gradients)[-500:].std() == pytest.approx(2, rel=0.1)
+    def ends(decay):
+        def run(key):
+            return stochastic_descent(loss, jnp.zeros(2), key, steps=500, rate=0.05, decay=decay)
+
+        return jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 64)))
+
+    (end, gradients), (noisy_end, _) = ends(True), ends(False)
+    error = end - np.asarray(centre)
+    assert np.abs(error.mean(axis=0) / error.std(axis=0)).max() * np.sqrt(64) < 4.5
+    assert (error.std(axis=0) < 0.6 * noisy_end.std(axis=0)).all()
+    assert gradients.shape == (64, 500, 2)
+    assert gradients[:, -100:].std() == pytest.approx(2, rel=0.1)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes.diagnostics import mmd2, mse
 from nsmbayes.experiments import paper
@@ -65,6 +66,7 @@ def run(
     has an exact likelihood, else that of NLE. mmd2_ref compares with the posterior given the data before contamination:
     that of the preset's NLE, or for the default preset the exact one where there is one.
     """
+    m = _checks.integer(m, "m", at_least=1)
     for repeat in range(repeats):
         own = seed + repeat
         observed = task.observe(n, seed=own, contamination=contamination)

@@ -89,10 +89,9 @@ class ACE(SetMethod):
         >>> import nsmbayes as nsm
         >>> task = nsm.tasks.get("gnk")
         >>> theta, x = nsm.simulate_sets(task.prior, task, m=50, n=20, seed=0)
-        >>> method = nsm.ACE(task.prior, hidden=8, warmup=20, draws=50).append_simulations(theta, x)
-        >>> _ = method.train(settings=nsm.TrainingSettings(max_epochs=2), progress=False)
-        >>> method.build_posterior(task.observe(20, seed=1).x, beta=10.0).sample((3,), seed=0).shape
-        (3, 4)
+        >>> method = nsm.ACE(task.prior).append_simulations(theta, x)
+        >>> method.amortised, method.simulations_used  # then train(seed=0) and build_posterior(x)
+        ('partially', 1000)
     """
 
     name, label, amortised = "ace", "ACE", "partially"

@@ -57,10 +57,9 @@ class NPERS(NPE):
         >>> import nsmbayes as nsm
         >>> task = nsm.tasks.get("gnk")
         >>> theta, x = nsm.simulate_sets(task.prior, task, m=50, n=20, seed=0)
-        >>> method = nsm.NPERS(task.prior).append_simulations(theta, x)
-        >>> _ = method.train(settings=nsm.TrainingSettings(max_epochs=2), progress=False)
-        >>> method.build_posterior(task.observe(20, seed=1).x).sample((3,), seed=0).shape
-        (3, 4)
+        >>> method = nsm.NPERS(task.prior, strength=1.0).append_simulations(theta, x).train(seed=0)
+        >>> method.amortised, method.simulations_used  # build_posterior(x) trains
+        ('no', 1000)
     """
 
     name, label, amortised = "npe-rs", "NPE-RS", "no"

@@ -68,11 +68,9 @@ class RSNLE(SimulatingMethod):
     Example:
         >>> import nsmbayes as nsm
         >>> task = nsm.tasks.get("gnk")
-        >>> method = nsm.RSNLE(task.prior, task, rounds=1, sets=50, layers=2, hidden=8, warmup=20, draws=20)
-        >>> _ = method.train(settings=nsm.TrainingSettings(max_epochs=2), progress=False)
-        >>> posterior = method.build_posterior(task.observe(20, seed=1).x)
-        >>> posterior.sample((3,), seed=0).shape, method.simulations_used
-        ((3, 4), 1000)
+        >>> method = nsm.RSNLE(task.prior, task, rounds=2, sets=500).train(seed=0)
+        >>> method.amortised, method.planned_simulations(100)  # what build_posterior(x) will simulate
+        ('no', 100000)
     """
 
     name, label = "rsnle", "RSNLE"
