@@ -49,9 +49,8 @@ class NPE(SetMethod):
         >>> task = nsm.tasks.get("gnk")
         >>> theta, x = nsm.simulate_sets(task.prior, task, m=50, n=20, seed=0)
         >>> method = nsm.NPE(task.prior).append_simulations(theta, x)
-        >>> _ = method.train(settings=nsm.TrainingSettings(max_epochs=2), progress=False)
-        >>> method.build_posterior(task.observe(20, seed=1).x).sample((3,), seed=0).shape
-        (3, 4)
+        >>> method.amortised, method.simulations_used  # then train(seed=0) and build_posterior(x)
+        ('fully', 1000)
     """
 
     name, label, amortised = "npe", "NPE", "fully"

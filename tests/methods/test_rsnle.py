@@ -8,6 +8,7 @@ from methods.location import PRIOR, SIMULATOR, check_posterior, exact_posterior,
 
 import nsmbayes as nsm
 from nsmbayes.methods.rsnle import log_density
+from nsmbayes.priors import unconstrained
 
 N = 20
 SETTINGS = nsm.TrainingSettings(
@@ -29,23 +30,26 @@ def test_without_adjustments_it_is_nle():
 
     Within a third of its standard deviation: each network is trained on 400 or 2000 simulations only.
     """
-    x = observed(N, 0)
-    rsnle = method(adjustment=0.0, summary=lambda sets: sets.mean(axis=1))
-    posterior = rsnle.build_posterior(x, seed=1)
-    assert posterior.adjustments.size == 0
+    x, grid = observed(N, 0), np.linspace(-1, 3, 401)
     theta, sets = nsm.simulate_sets(PRIOR, SIMULATOR, m=2000, n=N, seed=5)
-    nle = nsm.NLE(PRIOR, components=1, hidden=(16,)).append_simulations(theta, sets.mean(axis=1))
+    means = sets.mean(axis=1)
+    rsnle = method(adjustment=0.0)
+    target = rsnle._fit(
+        rsnle._untrained(jax.random.key(0), 1), theta[:400], means[:400], x.mean(axis=0), jax.random.key(1)
+    )
+    nle = nsm.NLE(PRIOR, components=1, hidden=(16,)).append_simulations(theta, means)
     density = nle.train(0, settings=SETTINGS, progress=False).density
-    grid = np.linspace(-1, 3, 401)
+    prior = unconstrained(PRIOR)
     with jax.enable_x64(True):
-        of_mean = jax.jit(jax.vmap(lambda t: density.log_prob(t, jnp.asarray(x.mean(axis=0)))))
-        log_p = np.asarray(of_mean(jnp.asarray(grid)[:, None])) + PRIOR.log_prob(grid[:, None])
-    p = np.exp(log_p - log_p.max()) / np.exp(log_p - log_p.max()).sum()
-    by_nle = p @ grid, np.sqrt(p @ (grid - p @ grid) ** 2)
-    mean, sd = exact_posterior(x)
-    for each in (by_nle, (posterior.mean[0], posterior.stds[0])):
-        assert each[0] == pytest.approx(mean, abs=sd / 3)
-        assert each[1] == pytest.approx(sd, rel=0.25)
+        points, mean = jnp.asarray(grid)[:, None], jnp.asarray(x.mean(axis=0))
+        of_rsnle = jax.jit(jax.vmap(lambda u: log_density(u, target)))(points)
+        of_nle = jax.jit(jax.vmap(lambda u: density.log_prob(u, mean) + prior.log_density(u)))(points)
+    exact = exact_posterior(x)
+    for log_p in map(np.asarray, (of_rsnle, of_nle)):
+        p = np.exp(log_p - log_p.max())
+        p /= p.sum()
+        assert p @ grid == pytest.approx(exact[0], abs=exact[1] / 3)
+        assert np.sqrt(p @ (grid - p @ grid) ** 2) == pytest.approx(exact[1], rel=0.25)
 
 
 def test_an_impossible_statistic_is_shifted_away():
