@@ -6,9 +6,11 @@ duration only, so that the package neither depends on nor changes the user's glo
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,3 +25,9 @@ def double_precision(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return wrapped
+
+
+@double_precision
+def in_double(tree: Any) -> Any:
+    """A model or any other pytree with its floats in double precision."""
+    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array(a) else a, tree)

@@ -10,6 +10,7 @@ import nsmbayes
 from nsmbayes._checks import InputError
 from nsmbayes.methods import NotTrainedError
 from nsmbayes.samplers import ConvergenceError
+from nsmbayes.simulators import BudgetError
 from nsmbayes.training import TrainingError
 
 
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return options.run(options)
-    except (InputError, TrainingError, NotTrainedError, ConvergenceError, OSError) as error:
+    except (InputError, TrainingError, NotTrainedError, ConvergenceError, BudgetError, OSError) as error:
         print(f"nsmbayes: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Minima of a smooth function of few parameters, by Newton's method from many starts at once."""
+"""Minima of a function of few parameters: a smooth one by Newton's method from many starts, a noisy one by Adam."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+import optax
+from jaxtyping import Array, Float, Int, Key
 
 from nsmbayes._parallel import map_rows
 from nsmbayes._precision import double_precision
@@ -123,3 +124,38 @@ def _newton_step(H: Float[np.ndarray, "d d"], gradient: Float[np.ndarray, " d"])
 
 def _value_and_gradient(u, function, data):
     return jax.value_and_grad(lambda v: jnp.asarray(function(v, data), float))(u)
+
+
+def stochastic_descent(
+    loss: Callable[[Float[Array, " d"], Key[Array, ""]], Float[Array, ""]],
+    start: Float[Array, " d"],
+    key: Key[Array, ""],
+    *,
+    steps: int,
+    rate: Any,
+    decay: bool,
+) -> tuple[Float[Array, " d"], Float[Array, "steps d"]]:
+    """Adam on a loss whose randomness `loss(position, key)` is redrawn in every step. JAX can trace it.
+
+    Args:
+        loss: a function of one position.
+        start: where to start.
+        key: a JAX random key.
+        steps: how many, each of which takes one gradient.
+        rate: learning rate: about how far one step goes. Coordinates of a gradient that are not finite count as zero.
+        decay: let it fall to zero along a cosine, so that the end is no longer noisy.
+
+    Returns:
+        Where it ends, and the gradients on the way.
+    """
+    optimiser = optax.adam(optax.cosine_decay_schedule(rate, steps) if decay else rate)
+
+    def step(carry, key):
+        position, state = carry
+        gradient = jax.grad(loss)(position, key)
+        gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)
+        updates, state = optimiser.update(gradient, state)
+        return (position + updates, state), gradient
+
+    (position, _), gradients = jax.lax.scan(step, (start, optimiser.init(start)), jax.random.split(key, steps))
+    return position, gradients

@@ -126,6 +126,12 @@ class UnconstrainedPrior(eqx.Module):
 
 
 @double_precision
+def unconstrain_rows(prior: UnconstrainedPrior, theta: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
+    """Many parameters of the user's space in R^d."""
+    return np.asarray(jax.vmap(prior.unconstrain)(jnp.asarray(theta)))
+
+
+@double_precision
 def unconstrained(prior: Any) -> UnconstrainedPrior:
     """Any prior this package takes, ready for sampling in R^d."""
     if isinstance(prior, GaussianPrior):

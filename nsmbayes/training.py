@@ -1,10 +1,11 @@
 """Fit a surrogate to simulations: minibatches, early stopping, one jitted scan an epoch."""
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -24,6 +25,16 @@ _VALIDATION_CHUNK = 8192
 Model = TypeVar("Model", bound=eqx.Module)
 Augment = Callable[[PRNGKeyArray, Float[Array, "size d_x"]], Float[Array, "size d_seen"]]
 PointLoss = Callable[[Any, Float[Array, " d_theta"], Float[Array, " d_x"]], Float[Array, ""]]
+
+
+class BatchLoss(eqx.Module):
+    """A loss of a whole batch, for objectives that are not a mean over simulations. Its own arrays are not trained."""
+
+    @abstractmethod
+    def __call__(
+        self, model: Any, theta: Float[Array, "batch d_theta"], x: Float[Array, "batch *x"], key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The loss of a batch; `key` is new in every step, and always the same for the validation set."""
 
 
 class Stopped(StrEnum):
@@ -91,9 +102,9 @@ class TrainingHistory:
 
 def fit(
     model: Model,
-    loss: PointLoss,
+    loss: PointLoss | BatchLoss,
     theta: Float[np.ndarray, "m d_theta"],
-    x: Float[np.ndarray, "m d_x"],
+    x: Float[np.ndarray, "m *x"],
     *,
     settings: TrainingSettings,
     key: PRNGKeyArray,
@@ -103,6 +114,7 @@ def fit(
     """Minimise the mean of `loss(model, theta_i, x_i)` over the simulations; return the best model on held-out ones.
 
     With `augment` the loss sees augment(key, x) instead of x: anew in every batch, once for the held-out simulations.
+    With a `BatchLoss`, minimise that of random batches instead.
 
     Everything in `model` but its standardisers is trained, in float32. Ctrl-C between epochs ends training with the
     best weights so far.
@@ -177,11 +189,11 @@ def _epoch(
     params: PyTree,
     state: optax.OptState,
     fixed: PyTree,
-    loss: PointLoss,
+    loss: PointLoss | BatchLoss,
     augment: Augment | None,
     settings: TrainingSettings,
-    train: PyTree[Float[Array, "m _"]],
-    validation: PyTree[Float[Array, "m_validation _"]],
+    train: PyTree[Float[Array, "m ..."]],
+    validation: PyTree[Float[Array, "m_validation ..."]],
     key: PRNGKeyArray,
 ) -> tuple[PyTree, optax.OptState, tuple[Float[Array, ""], Float[Array, ""]]]:
     """One pass over the shuffled training set, then the validation loss. A remainder smaller than a batch waits."""
@@ -190,24 +202,30 @@ def _epoch(
     m = len(train[0])
     optimiser = settings.optimiser(m)
 
-    def point_loss(vector: Any, theta: Any, x: Any):
-        return loss(eqx.combine(unravel(vector), fixed), theta, x)
+    def point_loss(vector: Any, theta: Any, x: Any) -> Any:
+        return cast(PointLoss, loss)(eqx.combine(unravel(vector), fixed), theta, x)
 
-    def batch_loss(vector: Any, batch: Any):
+    def batch_loss(vector: Any, batch: Any, key: Any) -> Any:
+        if isinstance(loss, BatchLoss):
+            return loss(eqx.combine(unravel(vector), fixed), batch[0], batch[1], key)
         return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
 
-    def step(carry, numbered):
-        (vector, state), (number, (theta, x)) = carry, numbered
+    def step(carry, inputs):
+        (vector, state), (number, batch_key, (theta, x)) = carry, inputs
         if augment is not None:
             x = augment(jax.random.fold_in(key, number), x)
-        value, gradient = jax.value_and_grad(batch_loss)(vector, (theta, x))
+        value, gradient = jax.value_and_grad(batch_loss)(vector, (theta, x), batch_key)
         updates, state = optimiser.update(gradient, state, vector)
         return (vector + updates, state), value
 
     size = min(settings.batch_size, m)
     order = jax.random.permutation(key, m)[: m - m % size]
-    batches = jax.tree.map(lambda a: a[order].reshape(-1, size, a.shape[1]), train)
-    (flat, state), losses = jax.lax.scan(step, (flat, state), (jnp.arange(m // size), batches))
-    chunk = min(_VALIDATION_CHUNK, len(validation[0]))
-    held_out = jax.lax.map(lambda point: point_loss(flat, *point), validation, batch_size=chunk)
+    batches = jax.tree.map(lambda a: a[order].reshape(-1, size, *a.shape[1:]), train)
+    keys = jax.random.split(jax.random.fold_in(key, 0), m // size)
+    (flat, state), losses = jax.lax.scan(step, (flat, state), (jnp.arange(m // size), keys, batches))
+    if isinstance(loss, BatchLoss):
+        held_out = batch_loss(flat, validation, jax.random.key(0))
+    else:
+        chunk = min(_VALIDATION_CHUNK, len(validation[0]))
+        held_out = jax.lax.map(lambda point: point_loss(flat, *point), validation, batch_size=chunk)
     return unravel(flat), state, (losses.mean(), held_out.mean())

@@ -5,6 +5,8 @@ from jaxtyping import install_import_hook
 _CHECKED = [
     "nsmbayes.surrogates",
     "nsmbayes.losses",
+    "nsmbayes.kernels",
+    "nsmbayes.summaries",
     "nsmbayes.posteriors.family_loss",
     "nsmbayes.posteriors.batch",
     "nsmbayes.calibration.coverage",

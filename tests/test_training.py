@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 from nsmbayes import InputError, TrainingSettings
 from nsmbayes.surrogates import Standardiser
-from nsmbayes.training import Stopped, TrainingError, fit
+from nsmbayes.training import BatchLoss, Stopped, TrainingError, fit
 
 
 class Line(eqx.Module):
@@ -113,3 +113,23 @@ def test_a_second_training_of_the_same_shape_compiles_nothing():
     once = len(traces)
     run(TrainingSettings(max_epochs=2), loss=counted, seed=1)
     assert len(traces) == once > 0
+
+
+class MeanSquared(BatchLoss):
+    """The loss of the tests above, times a number that is not trained."""
+
+    factor: Array
+
+    def __call__(self, model, theta, x, key):
+        return self.factor * jax.vmap(squared, (None, 0, 0))(model, theta, x).mean()
+
+
+def test_a_loss_of_batches_is_a_loss():
+    """A mean over the batch, written as a loss of the whole, trains to the same weights."""
+    settings = TrainingSettings(learning_rate=0.05, max_epochs=5)
+    one, _ = run(settings)
+    factor = jnp.ones(())
+    whole, history = run(settings, loss=MeanSquared(factor))
+    assert float(whole.slope[0]) == pytest.approx(float(one.slope[0]), rel=1e-4)
+    assert float(factor) == 1.0
+    assert history.validation_loss[-1] < history.validation_loss[0]

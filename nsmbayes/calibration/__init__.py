@@ -1,5 +1,6 @@
 from nsmbayes.calibration.algorithm1 import StochasticCalibration as StochasticCalibration
 from nsmbayes.calibration.algorithm2 import ReweightingCalibration as ReweightingCalibration
+from nsmbayes.calibration.algorithm3 import GridCalibration as GridCalibration
 from nsmbayes.calibration.minimiser import loss_minimiser as loss_minimiser
 from nsmbayes.calibration.path import PathCalibration as PathCalibration
 from nsmbayes.calibration.root import RootCalibration as RootCalibration

@@ -10,11 +10,15 @@ from nsmbayes.experiments.runner import PRESETS, Row, summarise
 from nsmbayes.experiments.runner import run as run_experiment
 from nsmbayes.methods import METHODS
 
+_DEFAULT = "nle,nsm-bayes,nsm-bayes-conj"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("task", help=f"one of {', '.join(tasks.names())}")
-    parser.add_argument("--methods", default=",".join(METHODS), help="comma-separated names (default: all)")
+    parser.add_argument(
+        "--methods", default=_DEFAULT, help=f"comma-separated, of {', '.join(METHODS)} (default: {_DEFAULT})"
+    )
     parser.add_argument("--preset", default="default", choices=list(PRESETS))
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

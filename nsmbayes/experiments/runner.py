@@ -1,5 +1,6 @@
 """Run methods on a benchmark task, repeat after repeat, and score their posteriors."""
 
+import functools
 import time
 import warnings
 from collections.abc import Iterator
@@ -9,10 +10,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
 from nsmbayes.diagnostics import mmd2, mse
+from nsmbayes.experiments import paper
 from nsmbayes.experiments.oracle import has_oracle, oracle_posterior
-from nsmbayes.methods import METHODS, NLE
+from nsmbayes.methods import ACE, METHODS, NLE
 from nsmbayes.methods.density import DensityMethod
+from nsmbayes.methods.sets import SetMethod
+from nsmbayes.methods.simulating import SimulatingMethod
+from nsmbayes.simulators import simulate_sets
 from nsmbayes.tasks import Task
 
 DRAWS = 500
@@ -34,6 +41,7 @@ class Row:
     infer_s: float
     oracle_mse: float
     beta: float
+    simulations: int
 
     def as_json(self) -> dict[str, Any]:
         """A plain dictionary."""
@@ -58,10 +66,11 @@ def run(
     has an exact likelihood, else that of NLE. mmd2_ref compares with the posterior given the data before contamination:
     that of the preset's NLE, or for the default preset the exact one where there is one.
     """
+    m = _checks.integer(m, "m", at_least=1)
     for repeat in range(repeats):
         own = seed + repeat
-        workshop = _Workshop(task, preset, *task.simulate(m, seed=own, progress=progress), seed=own, progress=progress)
         observed = task.observe(n, seed=own, contamination=contamination)
+        workshop = _Workshop(task, preset, m, observed.x, seed=own, progress=progress)
         spared = observed.x[~observed.is_outlier]
         if has_oracle(task):
             oracle = oracle_posterior(task, spared, draws=DRAWS, seed=own)
@@ -88,20 +97,29 @@ def run(
                 infer_s=infer_s,
                 oracle_mse=mse(oracle, task.theta_true),
                 beta=posterior.beta,
+                simulations=workshop.trained(name)[0].simulations_used,
             )
 
 
 class _Workshop:
-    """Methods trained on one set of simulations, each surrogate once: NLE and NSM-Bayes share theirs."""
+    """Methods with the same budget of m simulations, each surrogate trained once: NLE and NSM-Bayes share theirs."""
 
-    def __init__(self, task: Task, preset: str, theta: np.ndarray, x: np.ndarray, *, seed: int, progress: bool):
-        self.task, self.preset, self.simulations, self.seed, self.progress = task, preset, (theta, x), seed, progress
+    def __init__(self, task: Task, preset: str, m: int, observed: np.ndarray, *, seed: int, progress: bool):
+        self.task, self.preset, self.m, self.seed, self.progress = task, preset, m, seed, progress
+        self.observed = observed
         self._methods: dict[str, tuple[Any, float]] = {}
+
+    @functools.cached_property
+    def simulations(self) -> tuple[np.ndarray, np.ndarray]:
+        """One observation for each of m parameters."""
+        return self.task.simulate(self.m, seed=self.seed, progress=self.progress)
 
     def trained(self, name: str) -> tuple[Any, float]:
         """The method with this name, and the seconds its surrogate took to train."""
-        if name not in self._methods:
-            kind = METHODS[name]
+        kind = METHODS[name]
+        if name not in self._methods and issubclass(kind, SetMethod | SimulatingMethod):
+            self._methods[name] = self._baseline(kind)
+        elif name not in self._methods:
             make = kind.paper if self.preset == "paper" else kind
             options: dict[str, Any] = {"parameter_names": self.task.parameter_names}
             if self.preset == "default":
@@ -115,6 +133,27 @@ class _Workshop:
                 method.append_simulations(*self.simulations).train(seed=self.seed, progress=self.progress)
                 self._methods[name] = method, time.perf_counter() - start
         return self._methods[name]
+
+    def _baseline(self, kind: type[Any]) -> tuple[Any, float]:
+        """A method that needs whole data sets, or the simulator itself, and the seconds it took to train."""
+        n = len(self.observed)
+        if self.preset == "paper":
+            allowance = paper.ALLOWANCES[self.task.name].get(kind.name)
+            if allowance is None:
+                raise InputError(f"`methods`: the paper does not run {kind.name} on {self.task.name}.")
+        elif issubclass(kind, SetMethod):
+            allowance = paper.Allowance(self.m, sets=self.m // n)
+        else:
+            allowance = paper.Allowance(self.m, options=kind.within(self.m, n))
+        options = {"budget": allowance.budget, "parameter_names": self.task.parameter_names, **allowance.options}
+        if issubclass(kind, SimulatingMethod):
+            return kind(self.task.prior, self.task, **options).train(self.seed, progress=self.progress), 0.0
+        sets = simulate_sets(self.task.prior, self.task, m=allowance.sets, n=n, seed=self.seed)
+        method = kind(self.task.prior, **options).append_simulations(*sets)
+        seen = {"observed": self.observed} if issubclass(kind, ACE) else {}
+        start = time.perf_counter()
+        method.train(self.seed, progress=self.progress, **seen)
+        return method, time.perf_counter() - start
 
     def draws(self, name: str, x: np.ndarray) -> tuple[Float[np.ndarray, "draws d_theta"], Any]:
         """Draws from the posterior given `x`, and the posterior."""

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
+from nsmbayes.simulators import BudgetError
 from nsmbayes.training import TrainingHistory, TrainingSettings
 from nsmbayes.weights import Weight
 
@@ -28,9 +29,12 @@ class Method(ABC):
     name: str  # on the command line and in saved models
     amortised: str  # "fully", "partially" or "no"
     history: TrainingHistory | None = None
+    budget: int | None = None
+    """The most simulator calls the method may use, given to it or made by it; None for no limit."""
 
     def __init__(self, dim: int, parameter_names: tuple[str, ...] | None, lattice: Any = None):
         self._dim = dim
+        self.simulations_used = 0
         self.lattice = None if lattice is None else tuple(_steps(lattice).tolist())
         if parameter_names is None:
             parameter_names = tuple(f"theta_{i + 1}" for i in range(dim))
@@ -51,8 +55,19 @@ class Method(ABC):
                 f"`theta` and `x` must have the same number of rows; got {len(theta)} and {len(x)}. Row i of x is the "
                 "simulation at row i of theta."
             )
+        self._spend(len(x))
         self._simulations.append((theta, x))
         return self
+
+    def _spend(self, calls: int) -> None:
+        """Count calls of the simulator, before they are made; raise `BudgetError` if they are too many."""
+        used = self.simulations_used + calls
+        if self.budget is not None and used > self.budget:
+            raise BudgetError(
+                f"{calls:,} more simulations would make {used:,}, and the budget is {self.budget:,}. Raise `budget`, "
+                "or ask for fewer."
+            )
+        self.simulations_used = used
 
     def _all_simulations(self) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
         if not self._simulations:

@@ -4,7 +4,6 @@ import warnings
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,16 +11,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
+from nsmbayes._precision import in_double
 from nsmbayes.methods.base import Method, NotTrainedError, as_settings, warn_of_unseen_parameters
 from nsmbayes.posteriors.data_loss import DataLoss
+from nsmbayes.posteriors.drawn import MAX_R_HAT, MIN_ESS, draw_prior
 from nsmbayes.posteriors.generalised import (
-    MAX_R_HAT,
-    MIN_ESS,
     GeneralisedPosterior,
     Target,
     around_modes,
-    draw_prior,
     log_density,
     log_prior,
     starting_points,
@@ -132,7 +129,7 @@ class DensityMethod(Method):
             key=key_fit,
             progress=progress,
         )
-        self.density = _in_double(density)
+        self.density = in_double(density)
         self._seen = np.stack([x.min(axis=0), x.max(axis=0)])
         return self
 
@@ -144,12 +141,13 @@ class DensityMethod(Method):
         """
         if isinstance(other, DensityMethod):
             self.density, self.history, self._seen = other._trained(), other.history, other._seen
+            self.simulations_used = other.simulations_used
             return self
         density = _checks.instance(other, "other", Density, "nsmbayes.NLE(prior) or a surrogates.Density")
         theta, x = self._all_simulations()
         self._check_density(density, theta, x)
         warn_of_unseen_parameters(draw_prior(self.support, 1000), theta, self.parameter_names)
-        self.density, self.history = _in_double(density), None
+        self.density, self.history = in_double(density), None
         self._seen = np.stack([x.min(axis=0), x.max(axis=0)])
         return self
 
@@ -298,13 +296,8 @@ class DensityMethod(Method):
     def _blank(self, d_x: int) -> Density:
         """The surrogate that training would start from, in other units."""
         scales = [Standardiser(jnp.zeros(d), jnp.ones(d), asinh=False) for d in (d_x, self.support.dim)]
-        return _in_double(self._initial(jax.random.key(0), *scales))
+        return in_double(self._initial(jax.random.key(0), *scales))
 
     @classmethod
     def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:
         return options | {name: tuple(options[name]) for name in ("hidden", "parameter_names")}
-
-
-@double_precision
-def _in_double(density: Density) -> Density:
-    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array(a) else a, density)

@@ -1,6 +1,5 @@
 """Generalised posteriors exp(-beta sum_i loss_i(theta)) prior(theta), by sampling."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,27 +7,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 from scipy.special import logsumexp
 
 from nsmbayes import _checks
-from nsmbayes._checks import InputError
 from nsmbayes._parallel import map_rows
 from nsmbayes._precision import double_precision
 from nsmbayes.minima import descend, minimise
-from nsmbayes.posteriors.certified import Certified
 from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.doubts import describe_doubts
-from nsmbayes.posteriors.empirical import Empirical
+from nsmbayes.posteriors.drawn import DrawnPosterior, constrain
 from nsmbayes.posteriors.learning_rate import Calibration
-from nsmbayes.priors import GaussianPrior, UnconstrainedPrior, as_gaussian
+from nsmbayes.priors import UnconstrainedPrior
 from nsmbayes.samplers import Draws
 from nsmbayes.weights import LocationScatter, Weight, evaluate_many
 
-MAX_R_HAT = 1.05
-MIN_ESS = 100.0
 _INFLUENCE_DRAWS = 500
-_PRIOR_DRAWS = 4000
 _ERROR_DRAWS = 64
 
 
@@ -95,12 +89,13 @@ def _energy(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
     return -log_density(u, target)
 
 
-class GeneralisedPosterior(Certified):
+class GeneralisedPosterior(DrawnPosterior):
     """Draws from a generalised posterior, the data they came from, and how far to trust them.
 
     Built by the `build_posterior` of a method.
     """
 
+    result: Draws
     finer_loss: Callable[[], DataLoss] | None = None
     """Builds the loss with a finer rule for the expectation over noise, if there is noise."""
 
@@ -115,37 +110,17 @@ class GeneralisedPosterior(Certified):
         parameter_names: tuple[str, ...],
         calibration: Calibration | None = None,
     ):
-        self.method, self.label = method
-        self.target, self.result, self.calibration = target, result, calibration
-        self.x, self.parameter_names, self._trust = x, parameter_names, trust
-        self.beta = float(target.beta)
-        self.draws: Float[np.ndarray, "chains draws d"] = _constrain(target.prior, result.positions)
-        self._empirical = Empirical(self.draws.reshape(-1, self.draws.shape[-1]))
-        self.mean, self.covariance, self.stds = (
-            self._empirical.mean,
-            self._empirical.covariance,
-            self._empirical.stds,
+        super().__init__(
+            method,
+            target.prior,
+            constrain(target.prior, result.positions),
+            x,
+            parameter_names=parameter_names,
+            beta=float(target.beta),
+            result=result,
+            calibration=calibration,
         )
-
-    @property
-    def _flat(self) -> Float[np.ndarray, "total d"]:
-        return self._empirical.draws
-
-    @functools.cached_property
-    def prior(self) -> GaussianPrior | Empirical:
-        """The prior, for tables and plots: itself if it is Gaussian, else by its draws."""
-        try:
-            return as_gaussian(self.target.prior.distribution)
-        except InputError:
-            return Empirical(draw_prior(self.target.prior, _PRIOR_DRAWS))
-
-    def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-        """Density of parameter j on a grid, by a kernel density estimate of the draws."""
-        return self._empirical.marginal(j, grid)
-
-    def interval(self, j: int, level: float = 0.95) -> tuple[float, float]:
-        """The central interval of parameter j that holds the fraction `level` of the draws."""
-        return self._empirical.interval(j, level)
+        self.target, self._trust = target, trust
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
@@ -186,41 +161,6 @@ class GeneralisedPosterior(Certified):
         losses = [map_rows(total_loss, some, target) for target in (self.target, finer)]
         return float(self.beta * np.std(losses[0] - losses[1]))
 
-    @property
-    def dim(self) -> int:
-        """Number of parameters."""
-        return self.draws.shape[-1]
-
-    @property
-    def n(self) -> int:
-        """Number of observations."""
-        return len(self.x)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the chains agree (R-hat at most 1.05) and are worth at least 100 independent draws."""
-        return bool(self.result.r_hat.max() <= MAX_R_HAT and self.result.ess.min() >= MIN_ESS)
-
-    def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
-        """Draws of shape `shape + (d,)`: chosen among the stored ones, without repetition while there are enough."""
-        shape = _checks.shape(shape, "shape")
-        total, wanted = len(self._flat), int(np.prod(shape))
-        rng = np.random.default_rng(_checks.integer(seed, "seed"))
-        rows = rng.permutation(total)[:wanted] if wanted <= total else rng.integers(total, size=wanted)
-        return self._flat[rows].reshape(*shape, self.dim)
-
-    def contains(self, theta: Any, level: float = 0.95) -> Bool[np.ndarray, "..."]:
-        """Whether theta lies in the ellipsoid around the mean that holds the fraction `level` of the draws."""
-        theta, level = _checks.finite_array(theta, "theta"), _checks.fraction(level, "level")
-        if theta.ndim == 0 or theta.shape[-1] != self.dim:
-            raise InputError(f"`theta` must have shape (..., {self.dim}); got {theta.shape}.")
-        inside = [self._empirical.covers(row, level) for row in theta.reshape(-1, self.dim)]
-        return np.asarray(inside).reshape(theta.shape[:-1])
-
-    def mse(self, theta_true: Any) -> float:
-        """E |theta - theta_true|^2 over the draws."""
-        return self._empirical.mse(_checks.vector(theta_true, "theta_true", length=self.dim))
-
     @double_precision
     def losses(self, theta: Any) -> Float[np.ndarray, " n"]:
         """The loss of each observation at one theta."""
@@ -239,52 +179,13 @@ class GeneralisedPosterior(Certified):
         spread = np.maximum(flat.std(axis=0), 1e-12)
         nearest = (((flat[:, None] - minima.points) / spread) ** 2).sum(axis=2).argmin(axis=1)
         return Modes(
-            theta=_constrain(self.target.prior, minima.points[None])[0],
+            theta=constrain(self.target.prior, minima.points[None])[0],
             height=minima.values[0] - minima.values,
             share=np.bincount(nearest, minlength=len(minima.points)) / len(flat),
         )
 
-    def summary(self) -> str:
-        """A table of the marginals, the state of the chains, and a line on the observations, to print."""
-        lines = [
-            f"{self.label} posterior from {self.n} observations, beta = {self.beta:.4g}",
-            f"{'parameter':<12}{'mean':>10}{'sd':>10}{'2.5 %':>10}{'97.5 %':>10}{'R-hat':>8}{'ESS':>8}",
-        ]
-        for j, name in enumerate(self.parameter_names):
-            low, high = self.interval(j)
-            lines.append(
-                f"{name:<12}{self.mean[j]:>10.3f}{self.stds[j]:>10.3f}{low:>10.3f}{high:>10.3f}"
-                f"{self.result.r_hat[j]:>8.3f}{self.result.ess[j]:>8.0f}"
-            )
-        lines.append(describe_doubts(self.weights))
-        lines.append(self.certificate.wrapped())
-        if not self.converged:
-            lines.append("NOT CONVERGED: the chains disagree or are too short. Sample longer or from more chains.")
-        if self.result.divergences.sum():
-            lines.append(f"{self.result.divergences.sum()} divergent transitions.")
-        if self.calibration is not None:
-            lines.append(self.calibration.wrapped())
-        return "\n".join(lines)
-
-    def to_arviz(self) -> Any:
-        """The draws as an ArviZ InferenceData. Needs the extra `nsmbayes[arviz]`."""
-        from nsmbayes.interop.arviz import inference_data
-
-        return inference_data(self.draws, self.parameter_names, self.x, self.weights)
-
-    def __repr__(self) -> str:
-        return f"GeneralisedPosterior({self.label}, mean={self.mean}, sd={self.stds}, n={self.n}, beta={self.beta:.4g})"
-
-
-@double_precision
-def _constrain(prior: UnconstrainedPrior, positions: Float[np.ndarray, "chains draws d"]) -> np.ndarray:
-    return np.asarray(jax.jit(jax.vmap(jax.vmap(prior.constrain)))(jnp.asarray(positions)))
-
-
-@double_precision
-def draw_prior(prior: UnconstrainedPrior, count: int) -> Float[np.ndarray, "count d"]:
-    """Draws of theta in the user's space, always the same."""
-    return np.asarray(prior.distribution.sample(jax.random.key(0), (count,)))
+    def _about_observations(self) -> str:
+        return describe_doubts(self.weights)
 
 
 @double_precision

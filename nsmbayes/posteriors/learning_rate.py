@@ -29,6 +29,7 @@ class Verdict(StrEnum):
         "bootstrap coverage meets its target; larger learning rates could not be judged, because the reweighted draws "
         "degenerated there"
     )
+    NEAREST = "of the learning rates tried, the one whose bootstrap coverage comes nearest to its target was taken"
     UNBOUNDED = "bootstrap coverage meets its target up to the largest learning rate allowed, which was taken"
 
 

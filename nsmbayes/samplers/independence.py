@@ -197,7 +197,8 @@ def _log_weights(population: Population, beta: float) -> np.ndarray:
 def _effective(log_weights: np.ndarray) -> float:
     if not np.isfinite(log_weights).any():
         return 0.0
-    return float(np.exp(2 * logsumexp(log_weights) - logsumexp(2 * log_weights)))
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def _tempered(population: Population, beta: float, enough: float) -> tuple[float, np.ndarray]:

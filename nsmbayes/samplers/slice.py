@@ -1,5 +1,6 @@
 """Hit-and-run slice sampling, the paper's sampler: no gradient, no step size, nothing to tune by hand."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -25,6 +26,7 @@ def sample_slice(
     initial_positions: Any,
     data: Any = None,
     *,
+    own: Any = None,
     warmup: int,
     draws: int,
     key: Key[Array, ""],
@@ -42,6 +44,8 @@ def sample_slice(
         log_density: a JAX function of one flat position and of `data`; NaN counts as a density of zero.
         initial_positions: where the chains start, shape (chains, d); the density must be positive there.
         data: any pytree; its arrays and floats are traced.
+        own: a pytree of arrays with one entry for each chain. If it is given, chains sample different densities:
+            `log_density(position, (data, own_of_the_chain))`. Their R-hat and ESS then mean nothing.
         warmup: steps of each chain spent on tuning, not kept.
         draws: steps kept of each chain, at least 4.
         key: a JAX random key.
@@ -54,14 +58,15 @@ def sample_slice(
         >>> result.positions.shape, bool(abs(result.positions.mean() - 3) < 1)
         ((2, 500, 1), True)
     """
-    return run_chains(_run, log_density, initial_positions, data, warmup=warmup, draws=draws, key=key)
+
+    def run(*given):
+        return _run(own, *given)
+
+    return run_chains(run, log_density, initial_positions, data, warmup=warmup, draws=draws, key=key)
 
 
 @eqx.filter_jit
-def _run(log_density, data, initial_positions, key, warmup, draws):
-    def target(position):
-        return jnp.asarray(log_density(position, data), position.dtype)
-
+def _run(own, log_density, data, initial_positions, key, warmup, draws):
     kernel = blackjax_slice.build_kernel(blackjax_slice.stepping_out, max_expansions=_MAX_EXPANSIONS)
     d = initial_positions.shape[1]
     no_moments, add_to_moments, covariance_of = welford_algorithm(is_diagonal_matrix=False)
@@ -72,7 +77,7 @@ def _run(log_density, data, initial_positions, key, warmup, draws):
         # A chain that has not moved has no covariance to learn from.
         return jnp.where(jnp.isfinite(new).all(), new, root), no_moments(d)
 
-    def step(carry, inputs):
+    def step(carry, inputs, target):
         state, root, moments = carry
         key, window_ends = inputs
         state, info = kernel(key, state, target, _along(root), _WIDTH)
@@ -80,14 +85,17 @@ def _run(log_density, data, initial_positions, key, warmup, draws):
         root, moments = jax.lax.cond(window_ends, close_window, lambda *same: same, root, moments)
         return (state, root, moments), (state.position, info.is_accepted)
 
-    def chain(key, position):
+    def chain(key, position, own):
+        def target(position):
+            return jnp.asarray(log_density(position, data if own is None else (data, own)), position.dtype)
+
         start = blackjax_slice.init(position, target)
         carry = start, jnp.eye(d), no_moments(d)
         inputs = jax.random.split(key, warmup + draws), _window_ends(warmup, draws, d)
-        _, (positions, is_accepted) = jax.lax.scan(step, carry, inputs)
+        _, (positions, is_accepted) = jax.lax.scan(functools.partial(step, target=target), carry, inputs)
         return start.logdensity, positions[warmup:], is_accepted[warmup:].mean(), jnp.zeros((), int)
 
-    return jax.vmap(chain)(jax.random.split(key, len(initial_positions)), initial_positions)
+    return jax.vmap(chain)(jax.random.split(key, len(initial_positions)), initial_positions, own)
 
 
 def _along(root):

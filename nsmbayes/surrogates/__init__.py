@@ -2,6 +2,11 @@ from nsmbayes.surrogates.base import Density as Density
 from nsmbayes.surrogates.base import Derivatives as Derivatives
 from nsmbayes.surrogates.base import Frame as Frame
 from nsmbayes.surrogates.base import Surrogate as Surrogate
+from nsmbayes.surrogates.cost_network import CostNetwork as CostNetwork
+from nsmbayes.surrogates.cost_network import init_cost_network as init_cost_network
+from nsmbayes.surrogates.coupling import CouplingFlow as CouplingFlow
+from nsmbayes.surrogates.coupling import init_coupling_flow as init_coupling_flow
+from nsmbayes.surrogates.deep_set import DeepSet as DeepSet
 from nsmbayes.surrogates.expfam import ExponentialFamily as ExponentialFamily
 from nsmbayes.surrogates.expfam import FamilyDerivatives as FamilyDerivatives
 from nsmbayes.surrogates.expfam import NoisyFamily as NoisyFamily
@@ -13,6 +18,8 @@ from nsmbayes.surrogates.maf import init_masked_autoregressive_flow as init_mask
 from nsmbayes.surrogates.mdn import MixtureDensity as MixtureDensity
 from nsmbayes.surrogates.mdn import MixtureDensityNetwork as MixtureDensityNetwork
 from nsmbayes.surrogates.mdn import init_mixture_density_network as init_mixture_density_network
+from nsmbayes.surrogates.posterior_flow import PosteriorFlow as PosteriorFlow
+from nsmbayes.surrogates.posterior_flow import init_posterior_flow as init_posterior_flow
 from nsmbayes.surrogates.scaling import Standardiser as Standardiser
 from nsmbayes.surrogates.scaling import fit_standardiser as fit_standardiser
 from nsmbayes.surrogates.smoothness import require_smooth as require_smooth

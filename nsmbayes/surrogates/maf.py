@@ -45,9 +45,7 @@ class MaskedAutoregressiveFlow(Density):
 
     def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """log q(z | t) in the network's coordinates."""
-        condition = squash(t) if self.squash else t
-        u, log_det = self.transform.transform_and_log_det(z, condition)
-        return log_det - 0.5 * (u @ u) - 0.5 * len(z) * math.log(2 * math.pi)
+        return flow_log_prob(self.transform, z, squash(t) if self.squash else t)
 
     def log_prob(self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"]) -> Float[Array, ""]:
         """log q(x | theta)."""
@@ -143,7 +141,7 @@ def init_masked_autoregressive_flow(
     key_net, key_probes = jax.random.split(key)
     signs = _draw_probes(key_probes, d_x, laplacian, probes)
     return MaskedAutoregressiveFlow(
-        transform=_transform(
+        transform=affine_autoregressive(
             key_net, d_x, d_theta, transforms=transforms, hidden=hidden, depth=depth, floor=floor, activation=activation
         ),
         scale_x=scale_x,
@@ -181,7 +179,7 @@ def _draw_probes(key: PRNGKeyArray, d_x: int, laplacian: str, probes: int) -> In
     return jax.random.rademacher(key, (_checks.integer(probes, "probes", at_least=1), d_x), jnp.int8)
 
 
-def _transform(
+def affine_autoregressive(
     key: PRNGKeyArray,
     d_x: int,
     d_theta: int,
@@ -192,22 +190,15 @@ def _transform(
     floor: float,
     activation: str,
 ) -> Any:
-    try:
-        from flowjax.bijections import Affine, Chain, Flip, Invert, MaskedAutoregressive
-        from paramax import Parameterize
-    except ModuleNotFoundError as error:
-        raise ImportError("Masked autoregressive flows need FlowJAX: pip install 'nsmbayes[flows]'.") from error
+    """Affine autoregressive transforms of d_x coordinates given d_theta others: a flowjax bijection from z to u."""
+    to_u = standardising_map(floor)
+    from flowjax.bijections import Chain, Flip, MaskedAutoregressive
 
-    # FlowJAX keeps what a zero output of the network stands for in a closure, out of reach of a change of precision.
-    # Zeros are the same in any: such an output means mu = 0 and sigma = softplus(shift) + floor = 1.
-    zero, shift = jnp.zeros((), jnp.float32), math.log(math.expm1(1 - floor))
-    sigma = Parameterize(lambda s: jax.nn.softplus(s + shift) + floor, zero)
-    affine = eqx.tree_at(lambda a: (a.loc, a.scale), Affine(), (zero, sigma))
     layers = []
     for layer_key in jax.random.split(key, transforms):
         layer = MaskedAutoregressive(
             layer_key,
-            transformer=Invert(affine),  # (z - mu) / sigma: the floor then bounds how sharp the density can be
+            transformer=to_u,
             dim=d_x,
             cond_dim=d_theta,
             nn_width=hidden,
@@ -216,3 +207,27 @@ def _transform(
         )
         layers += [layer, Flip((d_x,))]
     return Chain(layers)
+
+
+def flow_log_prob(transform: Any, z: Float[Array, " d"], condition: Float[Array, " k"]) -> Float[Array, ""]:
+    """log N(u; 0, I) + log |du/dz| with u the transform of z, a flowjax bijection."""
+    u, log_det = transform.transform_and_log_det(z, condition)
+    return log_det - 0.5 * (u @ u) - 0.5 * len(z) * math.log(2 * math.pi)
+
+
+def standardising_map(floor: float) -> Any:
+    """u = (z - mu) / sigma with sigma = softplus(s) + floor > floor, which bounds how sharp a density can be.
+
+    A network that puts out zeros stands for the identity.
+    """
+    try:
+        from flowjax.bijections import Affine, Invert
+        from paramax import Parameterize
+    except ModuleNotFoundError as error:
+        raise ImportError("Normalising flows need FlowJAX: pip install 'nsmbayes[flows]'.") from error
+
+    # FlowJAX keeps what a zero output of the network stands for in a closure, out of reach of a change of precision.
+    # Zeros are the same in any: such an output means mu = 0 and sigma = softplus(shift) + floor = 1.
+    zero, shift = jnp.zeros((), jnp.float32), math.log(math.expm1(1 - floor))
+    sigma = Parameterize(lambda s: jax.nn.softplus(s + shift) + floor, zero)
+    return Invert(eqx.tree_at(lambda a: (a.loc, a.scale), Affine(), (zero, sigma)))

@@ -34,7 +34,7 @@ class Standardiser(eqx.Module):
         return jnp.arcsinh(s) if self.asinh else s
 
     @double_precision
-    def standardise(self, x: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
+    def standardise(self, x: Float[np.ndarray, "*batch d"]) -> Float[np.ndarray, "*batch d"]:
         """Standardised values of NumPy data, computed in double precision."""
         return np.asarray(self(jnp.asarray(x)))
 

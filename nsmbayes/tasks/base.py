@@ -86,6 +86,8 @@ class Task:
         lattice: the step of each column of x whose values are whole multiples of one, 0 for a continuous column;
             None if all of them are continuous. A density cannot be fitted to a lattice, so a method may want to
             spread simulations and observations over one step. The simulator itself does not.
+        simulate_one: draws ONE observation from a key and a theta, if there is such a function that JAX can trace.
+        differentiable: whether the derivative of `simulate_one` with respect to theta means something.
     """
 
     name: str
@@ -96,6 +98,10 @@ class Task:
     simulate_many: SimulateMany = field(repr=False)
     kinds: Mapping[str, Contamination] = field(repr=False)
     lattice: tuple[float, ...] | None = None
+    simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]] | None = field(
+        default=None, repr=False
+    )
+    differentiable: bool = False
 
     def __post_init__(self):
         # Tasks are shared between all their users, so nobody may write into them.

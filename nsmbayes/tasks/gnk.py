@@ -51,4 +51,6 @@ GNK = Task(
     x_names=("x",),
     simulate_many=all_at_once(simulate_one),
     kinds={"shift": Contamination(shift, fraction=0.1)},
+    simulate_one=simulate_one,
+    differentiable=True,
 )

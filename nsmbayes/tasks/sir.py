@@ -88,6 +88,11 @@ def summaries(reported: Int[Array, "150"]) -> Float[Array, "3"]:
     return jnp.stack([reported.sum() / N, (peak + 1) / (T - 1), reported[peak] / N])
 
 
+def simulate_one(key: Key[Array, ""], theta: Float[Array, "4"]) -> Float[Array, "3"]:
+    """The summaries of one epidemic."""
+    return summaries(jnp.asarray(epidemic(key, theta).reported))
+
+
 _summaries = jax.jit(jax.vmap(summaries))
 _epidemic_rows = jax.jit(jax.vmap(epidemic))
 _epidemics = in_chunks(lambda keys, theta, _: _epidemic_rows(keys, theta), size=_CHUNK)
@@ -156,4 +161,5 @@ SIR = Task(
         "heavy-tailed": Contamination(heavy_tailed, fraction=0.1),
     },
     lattice=(1 / N, 1 / (T - 1), 1 / N),
+    simulate_one=simulate_one,
 )

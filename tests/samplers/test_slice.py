@@ -75,3 +75,19 @@ def test_every_window_is_long_enough_to_learn_from():
 def test_bad_arguments():
     with pytest.raises(InputError, match="`draws` must be at least 4"):
         sample_slice(_two_modes, np.zeros((1, 1)), (0.0, 0.0), warmup=1, draws=3, key=jax.random.key(0))
+
+
+def _own_normal(position, data):
+    shared, (centre, precision) = data
+    return -0.5 * precision * jnp.sum((position - shared - centre) ** 2)
+
+
+def test_chains_with_densities_of_their_own():
+    centre, precision = np.array([-3.0, 0.0, 5.0]), np.array([1.0, 4.0, 0.25])
+    result = sample_slice(
+        _own_normal, np.zeros((3, 1)), 10.0, own=(centre, precision), warmup=200, draws=2000, key=jax.random.key(0)
+    )
+    # ten standard deviations of a mean of 2000 independent draws: slice sampling in one dimension is worth a good part
+    error = 10 * precision**-0.5 / np.sqrt(2000)
+    assert (np.abs(result.positions[..., 0].mean(axis=1) - 10 - centre) < error).all()
+    assert np.allclose(result.positions[..., 0].std(axis=1), precision**-0.5, rtol=0.2)
