@@ -27,12 +27,13 @@ BRIEF = nsm.TrainingSettings(max_epochs=2)
 main, load = cli.main, nsm.load
 
 
-def _sample(log_density, start, data, *, warmup, draws, key):
-    """Stands in for MCMC, which takes long to compile: draws around the starting points."""
-    noise = np.random.default_rng(0).standard_normal((len(start), draws, start.shape[1]))
-    one = np.ones(start.shape[1])
-    zero = np.zeros(len(start), int)
-    return Draws(start[:, None] + 0.1 * noise, zero + 0.8, zero, r_hat=one, ess=1000 * one)
+def _sample(log_prior, loss, prior_draws, data, *, beta, chains, draws, key):
+    """Stands in for the sampler, which takes long to compile: draws around some from the prior."""
+    start = prior_draws[:chains, None]
+    noise = np.random.default_rng(0).standard_normal((chains, draws, start.shape[-1]))
+    one = np.ones(start.shape[-1])
+    zero = np.zeros(chains, int)
+    return Draws(start + 0.1 * noise, zero + 0.8, zero, r_hat=one, ess=1000 * one)
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,7 @@ def small_methods():
     with pytest.MonkeyPatch.context() as patch:
         for method in (nsm.NSMBayes, nsm.NLE, nsm.NSMBayesConj):
             patch.setattr(method, "train", functools.partialmethod(method.train, settings=BRIEF))
-        for name in density.SAMPLERS:
-            patch.setitem(density.SAMPLERS, name, _sample)
+        patch.setattr(density, "sample_independence", _sample)
         yield
 
 
@@ -148,7 +148,7 @@ def test_infer_writes_what_the_library_computes(model, data, tmp_path, capsys):
 def test_infer_distrusts_outliers_and_is_not_moved_by_them(model, data, tmp_path):
     observed, file = data
     results = []
-    for distance in (50.0, 5e6):
+    for distance in (5e3, 5e6):
         x = observed.clean.copy()
         x[observed.is_outlier] -= distance
         file.write_text(_text(x))
@@ -159,7 +159,7 @@ def test_infer_distrusts_outliers_and_is_not_moved_by_them(model, data, tmp_path
         weights = np.array(result["weights"])
         assert weights[observed.is_outlier].max() < 0.1
         assert np.median(weights[~observed.is_outlier]) > 0.4
-    assert np.allclose(results[0]["mean"], results[1]["mean"], atol=0.05)
+    assert np.allclose(results[0]["mean"], results[1]["mean"], atol=0.01)
 
 
 GOOD = {

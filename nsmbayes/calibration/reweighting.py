@@ -62,19 +62,22 @@ def reweighted_coverage(
     The region of a resample is the ellipsoid of the weighted mean and covariance that holds `level` of the weight.
     """
     W = normalised(log_weights)
-    inside = []
-    for weights in W:
-        mean = weights @ positions
-        centred = positions - mean
-        covariance = (weights[:, None] * centred).T @ centred
-        # a few draws that carry all the weight have a singular covariance; such a resample counts through its ESS
-        solve = np.linalg.pinv(covariance, hermitian=True)
-        distances = np.einsum("ni,ij,nj->n", centred, solve, centred)
-        order = np.argsort(distances)
-        cut = distances[order][min(np.searchsorted(np.cumsum(weights[order]), level), len(order) - 1)]
-        offset = reference - mean
-        inside.append(offset @ solve @ offset <= cut)
-    return float(np.mean(inside)), float((1 / (W**2).sum(axis=1)).mean() / len(positions))
+    shared = W.mean(axis=0)
+    centre = shared @ positions
+    scale = np.maximum(np.sqrt(shared @ (positions - centre) ** 2), 1e-300)
+    z, at = (positions - centre) / scale, (reference - centre) / scale
+    d = z.shape[1]
+    products = (z[:, :, None] * z[:, None, :]).reshape(-1, d * d)
+    means = W @ z
+    covariances = (W @ products).reshape(-1, d, d) - means[:, :, None] * means[:, None, :]
+    # a few draws that carry all the weight have a singular covariance; such a resample counts through its ESS
+    solve = np.linalg.pinv(covariances, hermitian=True)
+    slopes = np.einsum("rij,rj->ri", solve, means)
+    # squared distances from the mean, less a constant of the resample: all of them as products of matrices
+    distances = solve.reshape(-1, d * d) @ products.T - 2 * slopes @ z.T
+    of_reference = np.einsum("i,rij,j->r", at, solve, at) - 2 * slopes @ at
+    inside = (W * (distances < of_reference[:, None])).sum(axis=1) < level
+    return float(inside.mean()), float((1 / (W**2).sum(axis=1)).mean() / len(positions))
 
 
 def normalised(log_weights: Float[np.ndarray, "*k draws"]) -> Float[np.ndarray, "*k draws"]:

@@ -10,13 +10,13 @@ from jaxtyping import Array, Float
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
-from nsmbayes.samplers import require_converged, sample_nuts
+from nsmbayes.samplers import require_converged, sample_independence
 from nsmbayes.tasks import Task
 from nsmbayes.tasks.base import random_key
 from nsmbayes.tasks.gnk_exact import log_prob
 
 _CHAINS = 4
-_CANDIDATES = 250
+_STAGE = 1000
 
 
 def has_oracle(task: Task) -> bool:
@@ -28,7 +28,7 @@ def has_oracle(task: Task) -> bool:
 def oracle_posterior(task: Task, clean_x: Any, *, draws: int, seed: int) -> Float[np.ndarray, "draws d_theta"]:
     """Draws from the posterior of theta under the exact likelihood of uncontaminated observations.
 
-    Four chains start at the best of 250 prior draws each. If they disagree a `ConvergenceError` is raised.
+    If the chains disagree a `ConvergenceError` is raised.
 
     Args:
         task: a task with an exact likelihood: "gnk".
@@ -41,15 +41,14 @@ def oracle_posterior(task: Task, clean_x: Any, *, draws: int, seed: int) -> Floa
     draws = _checks.integer(draws, "draws", at_least=1)
     x = _checks.matrix(clean_x, "clean_x", width=1)[:, 0]
     data = _Data(task.prior.mean, task.prior.precision, x)
-    candidates = task.prior.sample((_CHAINS, _CANDIDATES), seed)
-    best = np.asarray(_log_posteriors(candidates, data)).argmax(axis=1)
-    kept = max(500, -(-draws // _CHAINS))
-    result = sample_nuts(
-        _log_posterior,
-        candidates[np.arange(_CHAINS), best],
+    result = sample_independence(
+        _log_prior,
+        _loss,
+        task.prior.sample((_STAGE,), seed),
         data,
-        warmup=500,
-        draws=kept,
+        beta=1.0,
+        chains=_CHAINS,
+        draws=max(500, -(-draws // _CHAINS)),
         key=random_key(seed),
     )
     flat = require_converged(result).flat
@@ -62,10 +61,10 @@ class _Data(NamedTuple):
     x: Float[np.ndarray, " n"]
 
 
-def _log_posterior(theta: Float[Array, "4"], data: _Data) -> Float[Array, ""]:
+def _log_prior(theta: Float[Array, "4"], data: _Data) -> Float[Array, ""]:
     residual = theta - data.mean
-    log_likelihood = jax.vmap(log_prob, (None, 0))(theta, jnp.asarray(data.x)).sum()
-    return log_likelihood - 0.5 * residual @ data.precision @ residual
+    return -0.5 * residual @ data.precision @ residual
 
 
-_log_posteriors = jax.jit(jax.vmap(jax.vmap(_log_posterior, (0, None)), (0, None)))
+def _loss(theta: Float[Array, "4"], data: _Data) -> Float[Array, ""]:
+    return -jax.vmap(log_prob, (None, 0))(theta, jnp.asarray(data.x)).sum()

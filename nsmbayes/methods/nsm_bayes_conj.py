@@ -138,7 +138,7 @@ class NSMBayesConj(Method):
         self.whiten = _checks.flag(whiten, "whiten")
         if self._noisy and (self.scaling == "robust-asinh" or not self.whiten):
             raise InputError(
-                '`levels` other than (0,) need whiten=True and an affine scaling ("robust", "zscore" or "none"): '
+                '`levels` other than (0,) must have whiten=True and an affine scaling ("robust", "zscore" or "none"): '
                 "noise is added to x in units of the observations' scale. "
                 f"Got scaling={self.scaling!r}, whiten={self.whiten}."
             )
