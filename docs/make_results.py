@@ -149,7 +149,8 @@ def _sir(document: dict) -> list[str]:
         "limit, so that the number of repeats differs from line to line; repeats that were cut off may be the harder "
         "ones. `levels=(0,)` leaves out the noise levels, as the paper does; with it come another weight (IMQ instead "
         "of plateau), the paper's training and no lower bound on how narrow the posterior gets. *Sample scatter* "
-        "replaces the robust location and scatter of the weight, and of the whitening, by the sample mean and covariance.",
+        "replaces the robust location and scatter of the weight, and of the whitening, by the sample mean and "
+        "covariance.",
     ]
     for kind, what in (
         ("undercounting", "of the epidemics report only half of their cases"),
