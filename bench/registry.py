@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bench import batch, calibration, conj_training, influence, large, mcd, memory, sbi, simulators
+from bench import batch, calibration, conj_training, general, influence, large, mcd, memory, sbi, simulators
 from bench.timing import Row
 
 
@@ -35,6 +35,7 @@ BENCHMARKS = {
         "simulators": simulators,
         "memory": memory,
         "influence": influence,
+        "general": general,
         "sbi": sbi,
     }.items()
 }

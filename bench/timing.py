@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from nsmbayes import _parallel
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -37,6 +39,7 @@ def side_by_side(contenders: Mapping[str, Callable[[int], Any]], *, repeats: int
     first: dict[str, float] = {}
     for name, call in contenders.items():
         jax.clear_caches()
+        _parallel.forget()
         first[name] = timed(call, 0)[0]
     for call in contenders.values():
         call(0)  # compile again what clearing the caches for the next contender took away

@@ -27,6 +27,11 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
 
 
+def forget() -> None:
+    """Drop what has been compiled, as `jax.clear_caches` does for JAX's own functions."""
+    _compiled.clear()
+
+
 def _map(function, rows, shared):
     return jax.lax.map(lambda row: function(row, *shared), rows)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("conj", "calibration", "large", "batch", "mcd", "simulators", "memory", "influence")
+NAMES = ("conj", "calibration", "large", "batch", "mcd", "simulators", "memory", "influence", "general")
 BESIDE_SBI = "sbi"  # runs where sbi is installed: see tests/interop
 
 
+@pytest.mark.bench
 def test_every_benchmark_runs_and_writes_valid_json(tmp_path):
     # A process of its own: benchmarks empty JAX's compilation caches, which other tests share.
     command = [sys.executable, "-W", "error", "-m", "bench", *NAMES, "--tiny", "--out", str(tmp_path)]

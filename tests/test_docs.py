@@ -59,6 +59,13 @@ def test_code_runs_in_order(page, tmp_path, monkeypatch):
                 assert main(shlex.split(command)[1:]) == 0, command
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_code_is_code(page):
+    for language, line, code in blocks(page):
+        if language == "python" and ">>>" not in code:
+            compile("\n" * (line - 1) + code, ROOT / page, "exec")
+
+
 def test_pages_hold_code():
     for page in RUN:
         assert any(language == "python" for language, _, _ in blocks(page)), page

@@ -37,7 +37,7 @@ def test_asinh_tames_tails_that_a_linear_map_leaves():
 @pytest.mark.parametrize("kind", ["robust", "robust-asinh", "zscore", "none"])
 def test_slopes_equal_autodiff(x64, kind):
     scaler = fit_standardiser(heavy(), kind, "x")
-    for x in jnp.asarray(heavy(50)):
+    for x in jnp.asarray(heavy(50)[::5]):
         first, second = scaler.slopes(x)
         by_column = [jax.grad(lambda v, j=j, x=x: scaler(x.at[j].set(v))[j]) for j in range(2)]
         np.testing.assert_allclose(first, [g(x[j]) for j, g in enumerate(by_column)], rtol=1e-10)
