@@ -24,6 +24,9 @@ class Check(NamedTuple):
     why: str
 
 
+_TELLING = 100.0  # a KL divergence beyond this says no more than that there is a bound
+
+
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """A theorem about one posterior: about its network, weight, prior, location and scatter as they are.
@@ -77,7 +80,7 @@ class Certificate:
             reasons = "; ".join(dict.fromkeys(f"{self.checks[name].why} ({name})" for name in self.failures))
             return f"NOT certified robust: {reasons or self.theorem}."
         bound = ""
-        if self.influence_bound is not None:
+        if self.influence_bound is not None and self.influence_bound <= _TELLING:
             bound = f"; it changes the posterior by a KL divergence of at most {self.influence_bound:.3g}"
         return f"Certified robust ({self.assumption}): one observation has bounded influence wherever it lies{bound}."
 
