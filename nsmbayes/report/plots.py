@@ -254,7 +254,10 @@ def plot_influence(posteriors: dict[str, Posterior], *, direction: Any = None, r
 
 @styled
 def plot_trajectories(reported: Num[np.ndarray, "n T"], *, is_outlier: Bool[np.ndarray, " n"] | None = None) -> Figure:
-    """The cases that many epidemics reported at the times 1, ..., T, a line each; known outliers are dashed."""
+    """The cases that many epidemics reported at the times 1, ..., T, a line each; known outliers are dashed.
+
+    The axis ends with the last report.
+    """
     reported = _checks.matrix(reported, "reported")
     known = _known(is_outlier, len(reported))
     fig, (axis,) = figure(1, 1, (6.4, 3.4))
@@ -267,7 +270,8 @@ def plot_trajectories(reported: Num[np.ndarray, "n T"], *, is_outlier: Bool[np.n
             lines = [np.column_stack([times, row]) for row in reported[rows]]
             axis.add_collection(LineCollection(lines, color=COLOURS[role], label=label, **look))
     axis.autoscale_view()
-    axis.set(xlabel="time", ylabel="reported cases", xlim=(times[0], times[-1]), ylim=(0, None))
+    last = np.flatnonzero(reported.any(axis=0)).max(initial=1) + 1
+    axis.set(xlabel="time", ylabel="reported cases", xlim=(1, last), ylim=(0, None))
     for handle in axis.legend().legend_handles:
         if handle is not None:
             handle.set_alpha(1)
