@@ -1,5 +1,6 @@
 """The code in README and tutorials runs as printed, and no link or picture of the documentation is missing."""
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -16,6 +17,7 @@ from nsmbayes.experiments.paper import Printed
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ("README.md", "docs/tutorial-gnk.md", "docs/your-own-simulator.md")
+TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -64,6 +66,14 @@ def test_code_is_code(page):
     for language, line, code in blocks(page):
         if language == "python" and ">>>" not in code:
             compile("\n" * (line - 1) + code, ROOT / page, "exec")
+
+
+@pytest.mark.parametrize("page", TOO_LONG)
+def test_code_that_takes_minutes_parses_and_finds_what_it_imports(page):
+    trees = [ast.parse(code) for language, _, code in blocks(page) if language == "python"]
+    imports = [node for tree in trees for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert imports
+    exec(compile(ast.Module(imports, type_ignores=[]), page, "exec"), {})
 
 
 def test_pages_hold_code():

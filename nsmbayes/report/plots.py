@@ -4,12 +4,15 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Num
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 from scipy import stats
 
+from nsmbayes import _checks
+from nsmbayes._checks import InputError
 from nsmbayes.posteriors import Calibration, Posterior
 from nsmbayes.report.style import COLOURS, figure, styled
 from nsmbayes.robustness import line, pif_delta
@@ -36,7 +39,7 @@ def plot_weights(posterior: Posterior, *, is_outlier: Bool[np.ndarray, " n"] | N
     if x.shape[1] == 1 and distance.max() < _HISTOGRAM_REACH:
         _weights_over_data(axis, posterior, x[:, 0], weights, is_outlier)
         return fig
-    known = np.zeros(len(x), bool) if is_outlier is None else is_outlier
+    known = _known(is_outlier, len(x))
     distance = np.minimum(distance, 1e30)  # far enough for a plot; beyond 1e300 matplotlib's margins overflow
     groups = [(~known, "o", "data", "observations"), (known, "x", "outlier", _OUTLIERS)]
     for rows, marker, role, label in groups[: 1 + known.any()]:
@@ -247,3 +250,67 @@ def plot_influence(posteriors: dict[str, Posterior], *, direction: Any = None, r
     axis.set_xticks([], minor=True)
     axis.legend()
     return fig
+
+
+@styled
+def plot_trajectories(reported: Num[np.ndarray, "n T"], *, is_outlier: Bool[np.ndarray, " n"] | None = None) -> Figure:
+    """The cases that many epidemics reported at the times 1, ..., T, a line each; known outliers are dashed.
+
+    The axis ends with the last report.
+    """
+    reported = _checks.matrix(reported, "reported")
+    known = _known(is_outlier, len(reported))
+    fig, (axis,) = figure(1, 1, (6.4, 3.4))
+    times = np.arange(1.0, reported.shape[1] + 1)
+    for rows, role, label, look in (
+        (~known, "data", "observed epidemics", {"alpha": 0.3, "linewidths": 0.8}),
+        (known, "outlier", _OUTLIERS, {"linestyles": "--", "linewidths": 1.4}),
+    ):
+        if rows.any():
+            lines = [np.column_stack([times, row]) for row in reported[rows]]
+            axis.add_collection(LineCollection(lines, color=COLOURS[role], label=label, **look))
+    axis.autoscale_view()
+    last = np.flatnonzero(reported.any(axis=0)).max(initial=1) + 1
+    axis.set(xlabel="time", ylabel="reported cases", xlim=(1, last), ylim=(0, None))
+    for handle in axis.legend().legend_handles:
+        if handle is not None:
+            handle.set_alpha(1)
+    return fig
+
+
+@styled
+def plot_delay_profile(
+    times: Float[np.ndarray, " T"], power: Float[np.ndarray, "n T"], *, is_outlier: Bool[np.ndarray, " n"] | None = None
+) -> Figure:
+    """The power that many receivers recorded, in decibels at `times` in seconds: the average, and one series behind it.
+
+    Where outliers are known, their average and the first of them are drawn apart from those of the others.
+    """
+    power = _checks.matrix(power, "power")
+    if power.min() <= 0:
+        raise InputError(f"`power` must be positive, for decibels; got {power.min():g}. Pass |y(t)|^2 of noisy series.")
+    times = _checks.vector(times, "times", length=power.shape[1])
+    known = _known(is_outlier, len(power))
+    fig, (axis,) = figure(1, 1, (6.4, 3.6))
+    for rows, role, label, style in (
+        (~known, "data", "observations", "-"),
+        (known, "outlier", _OUTLIERS, "--"),
+    ):
+        if not rows.any():
+            continue
+        shown = power[rows]
+        axis.plot(times * 1e9, 10 * np.log10(shown[0]), color=COLOURS[role], lw=0.6, alpha=0.4)
+        mean = 10 * np.log10(shown.mean(axis=0))
+        axis.plot(times * 1e9, mean, color=COLOURS[role], lw=1.8, ls=style, label=f"{label}: average of {len(shown)}")
+    axis.set(xlabel="delay in ns", ylabel="power in dB", xlim=(times[0] * 1e9, times[-1] * 1e9))
+    axis.legend()
+    return fig
+
+
+def _known(is_outlier: Bool[np.ndarray, " n"] | None, n: int) -> Bool[np.ndarray, " n"]:
+    """Which rows are known to be outliers: none, if nothing is said."""
+    if is_outlier is None:
+        return np.zeros(n, bool)
+    if np.shape(is_outlier) != (n,):
+        raise InputError(f"`is_outlier` must have shape ({n},), one entry a row; got {np.shape(is_outlier)}.")
+    return np.asarray(is_outlier, bool)

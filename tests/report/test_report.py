@@ -14,7 +14,15 @@ from matplotlib.image import imread
 from scipy import stats
 
 import nsmbayes as nsm
-from nsmbayes.report import plot_calibration, plot_influence, plot_marginals, plot_weights, write_report
+from nsmbayes.report import (
+    plot_calibration,
+    plot_delay_profile,
+    plot_influence,
+    plot_marginals,
+    plot_trajectories,
+    plot_weights,
+    write_report,
+)
 from nsmbayes.robustness import line as influence_line
 from nsmbayes.robustness import pif_delta
 
@@ -316,3 +324,41 @@ def test_a_browser_shows_it(posterior, tmp_path):
     for colour in ("#942192", "#5F5AA5", "#555555"):
         close = np.abs(pixels[..., :3] - matplotlib.colors.to_rgb(colour)).max(axis=-1) < 0.02
         assert close.sum() > 200, colour
+
+
+def test_trajectories_are_drawn_as_they_are_and_outliers_apart():
+    reported = np.arange(12).reshape(4, 3)
+    fig = plot_trajectories(reported, is_outlier=np.array([False, True, False, False]))
+    good, bad = fig.axes[0].collections
+    assert [segment[:, 1].tolist() for segment in good.get_segments()] == reported[[0, 2, 3]].tolist()
+    assert [segment.tolist() for segment in bad.get_segments()] == [[[1, 3], [2, 4], [3, 5]]]
+    assert good.get_linestyle() != bad.get_linestyle()  # told apart without colours
+    assert len(_labels(fig)) == 2
+    assert len(_labels(plot_trajectories(reported))) == 1
+
+
+def test_the_delay_profile_averages_power_before_it_takes_decibels():
+    times, power = np.array([0.0, 1e-9]), np.array([[1.0, 4.0], [3.0, 16.0], [1e-3, 1e-3]])
+    fig = plot_delay_profile(times, power, is_outlier=np.array([False, False, True]))
+    single, average, bad_single, bad_average = fig.axes[0].lines
+    np.testing.assert_allclose(single.get_ydata(), 10 * np.log10([1, 4]))
+    np.testing.assert_allclose(average.get_xdata(), [0, 1])
+    np.testing.assert_allclose(average.get_ydata(), [10 * np.log10(2), 10])
+    for series in (bad_single, bad_average):
+        np.testing.assert_allclose(series.get_ydata(), -30)
+    assert average.get_linestyle() != bad_average.get_linestyle()
+    assert len(_labels(plot_delay_profile(times, power))) == 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "says"),
+    [
+        (lambda: plot_trajectories(np.full((2, 3), np.nan)), "`reported`"),
+        (lambda: plot_trajectories(np.ones((2, 3)), is_outlier=np.ones(3, bool)), "`is_outlier`"),
+        (lambda: plot_delay_profile(np.arange(2.0), np.ones((2, 3))), "`times`"),
+        (lambda: plot_delay_profile(np.arange(3.0), np.zeros((2, 3))), "`power`"),
+    ],
+)
+def test_pictures_of_data_name_what_they_cannot_draw(draw, says):
+    with pytest.raises(nsm.InputError, match=says):
+        draw()
