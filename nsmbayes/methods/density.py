@@ -41,6 +41,7 @@ from nsmbayes.weights import LocationScatter, Weight
 
 _CANDIDATES = 250  # prior draws each chain chooses its start from
 _JUDGED = 4 * MIN_ESS  # draws: fewer cannot show whether a sampler works
+_ATTEMPTS = 2  # of the adaptive sampler, before NUTS
 
 
 def _training_loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
@@ -207,14 +208,16 @@ class DensityMethod(Method):
             key_start, key = jax.random.split(jax.random.key(seed))
             candidates = np.asarray(self.support.sample(key_start, self.chains * _CANDIDATES))
         if self.sampler == "adaptive":
-            try:
-                options = {"beta": beta, "chains": self.chains, "draws": self.draws, "key": key}
-                result = sample_independence(log_prior, total_loss, candidates, target, **options)
-                if self.chains * self.draws >= _JUDGED:
-                    require_converged(result, max_r_hat=MAX_R_HAT, min_ess=MIN_ESS)
-                return target, result
-            except ConvergenceError:
-                pass  # the mixture does not follow this posterior: NUTS may
+            for attempt in range(_ATTEMPTS):
+                options = {"beta": beta, "chains": self.chains, "draws": self.draws}
+                attempt_key = jax.random.fold_in(key, attempt)
+                try:
+                    result = sample_independence(log_prior, total_loss, candidates, target, **options, key=attempt_key)
+                    if self.chains * self.draws >= _JUDGED:
+                        require_converged(result, max_r_hat=MAX_R_HAT, min_ess=MIN_ESS)
+                    return target, result
+                except ConvergenceError:
+                    pass  # a chain held fast in a tail that the mixture has missed; or it does not follow at all
         best = starting_points(target, candidates, self.chains)
         options = {"warmup": self.warmup, "draws": self.draws, "key": key}
         if self.sampler == "slice":
