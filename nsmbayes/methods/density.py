@@ -223,7 +223,10 @@ class DensityMethod(Method):
         if self.sampler == "slice":
             return target, sample_slice(log_density, best, target, **options)
         start = around_modes(target, best, np.random.default_rng(seed))
-        return target, sample_nuts(log_density, start.positions, target, scales=start.factors, **options)
+        result = sample_nuts(log_density, start.positions, target, scales=start.factors, **options)
+        if self.sampler == "adaptive":
+            result = result._replace(note="Sampled by NUTS: the adaptive sampler did not converge.")
+        return target, result
 
     def _posterior(
         self,

@@ -126,6 +126,8 @@ class DrawnPosterior(Certified):
                 lines[-1] += f"{self.result.r_hat[j]:>8.3f}{self.result.ess[j]:>8.0f}"
         lines.append(self._about_observations())
         lines.append(self.certificate.wrapped())
+        if self.result is not None and self.result.note:
+            lines.append(self.result.note)
         if not self.converged:
             lines.append("NOT CONVERGED: the chains disagree or are too short. Sample longer or from more chains.")
         if self.result is not None and self.result.divergences.sum():

@@ -156,7 +156,7 @@ class GeneralisedPosterior(DrawnPosterior):
         """
         if self.finer_loss is None:
             return 0.0
-        some = self.result.flat[:: max(1, len(self.result.flat) // _ERROR_DRAWS)]
+        some = self.thinned(_ERROR_DRAWS)
         finer = self.target._replace(loss=self.finer_loss())
         losses = [map_rows(total_loss, some, target) for target in (self.target, finer)]
         return float(self.beta * np.std(losses[0] - losses[1]))

@@ -32,6 +32,8 @@ class Draws(NamedTuple):
     """Potential scale reduction of the chains cut into halves: 1 if all of them saw the same distribution."""
     ess: Float[np.ndarray, " d"]
     """Effective sample size: how many independent draws would be worth as much for the mean."""
+    note: str = ""
+    """What a user should know of how they were made."""
 
     @property
     def flat(self) -> Float[np.ndarray, "total d"]:

@@ -324,7 +324,9 @@ def test_nuts_takes_over_where_the_adaptive_sampler_does_not_converge(nle, monke
     by_nuts = method.build_posterior(clean())
     monkeypatch.undo()
     assert by_nuts.converged
+    assert "Sampled by NUTS" in by_nuts.summary()
     adaptive = method.build_posterior(clean())
+    assert "NUTS" not in adaptive.summary()
     assert not np.array_equal(by_nuts.draws, adaptive.draws)
     error = np.hypot(by_nuts.stds / np.sqrt(by_nuts.result.ess), adaptive.stds / np.sqrt(adaptive.result.ess))
     assert (np.abs(by_nuts.mean - adaptive.mean) < 5 * error).all()  # fails for one seed in a million
