@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import machine
 from bench.registry import BENCHMARKS, Benchmark
+from nsmbayes.experiments import machine
 
 RESULTS = Path(__file__).parent / "results"
 

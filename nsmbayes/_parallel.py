@@ -27,6 +27,11 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
 
 
+def cores() -> int:
+    """The cores this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def forget() -> None:
     """Drop what has been compiled, as `jax.clear_caches` does for JAX's own functions."""
     _compiled.clear()
@@ -53,5 +58,5 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays)))
     if len(arguments) == 1:
         return [run(dynamic)]
-    with ThreadPoolExecutor(min(len(arguments), len(os.sched_getaffinity(0)))) as pool:
+    with ThreadPoolExecutor(min(len(arguments), cores())) as pool:
         return list(pool.map(run, [arrays for arrays, _ in traced]))

@@ -34,6 +34,26 @@ SIR_UNDERCOUNTING = {
 }
 
 
+_INITIAL_BETAS = {
+    ("gnk", "nsm-bayes"): 1.0,
+    ("sir", "nsm-bayes"): 1e-6,
+    ("radio", "nsm-bayes"): 0.01,
+    ("gnk", "nsm-bayes-conj"): 0.1,
+    ("sir", "nsm-bayes-conj"): 0.01,
+    ("radio", "nsm-bayes-conj"): 0.01,
+}
+
+
+def choices(task: str, method: str) -> dict[str, Any]:
+    """Arguments of `NLE.paper`, `NSMBayes.paper` and `NSMBayesConj.paper` that the paper chooses task by task."""
+    chosen: dict[str, Any] = {}
+    if (task, method) in _INITIAL_BETAS:
+        chosen["initial_beta"] = _INITIAL_BETAS[task, method]
+    if task == "radio" and method in ("nle", "nsm-bayes"):
+        chosen |= {"surrogate": "mdn", "hidden": (50, 50)}
+    return chosen
+
+
 class Allowance(NamedTuple):
     """What a baseline was allowed in the paper's experiments, for n = 100 observations."""
 

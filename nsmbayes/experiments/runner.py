@@ -1,180 +1,149 @@
-"""Run methods on a benchmark task, repeat after repeat, and score their posteriors."""
+"""All repeats of an experiment: in this process, in several, or on a Dask cluster; taken up again where it stopped."""
 
-import functools
+import multiprocessing
+import os
+import threading
 import time
-import warnings
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from tqdm import tqdm
 
-from nsmbayes import _checks
+from nsmbayes import _parallel
 from nsmbayes._checks import InputError
-from nsmbayes.diagnostics import mmd2, mse
-from nsmbayes.experiments import paper
-from nsmbayes.experiments.oracle import has_oracle, oracle_posterior
-from nsmbayes.methods import ACE, METHODS, NLE
-from nsmbayes.methods.density import DensityMethod
-from nsmbayes.methods.sets import SetMethod
-from nsmbayes.methods.simulating import SimulatingMethod
-from nsmbayes.simulators import simulate_sets
-from nsmbayes.tasks import Task
+from nsmbayes.experiments.description import Experiment
+from nsmbayes.experiments.repeat import Result, run_group
+from nsmbayes.experiments.store import Store
 
-DRAWS = 500
-PRESETS = ("default", "paper")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method on one repeat."""
-
-    method: str
-    repeat: int
-    seed: int
-    mse: float
-    mmd2_ref: float
-    covered: bool
-    converged: bool
-    train_s: float
-    infer_s: float
-    oracle_mse: float
-    beta: float
-    simulations: int
-
-    def as_json(self) -> dict[str, Any]:
-        """A plain dictionary."""
-        return asdict(self)
+Run = Callable[[range], list[Result]]
 
 
 def run(
-    task: Task,
-    methods: tuple[str, ...],
+    experiment: Experiment,
+    store: Store,
     *,
-    preset: str,
-    repeats: int,
     seed: int,
-    m: int,
-    n: int,
-    contamination: str | None = None,
-    progress: bool,
-) -> Iterator[Row]:
-    """Rows as they are finished. Every repeat simulates, trains and observes anew, from its own seed.
+    resume: bool = False,
+    workers: int | None = None,
+    dask: str | None = None,
+    progress: bool = True,
+) -> Iterator[dict[str, Any]]:
+    """The repeats as they are finished, each saved before it is returned; those that were saved before come first.
 
-    oracle_mse is that of the best posterior given the observations that were left alone: the exact one where the task
-    has an exact likelihood, else that of NLE. mmd2_ref compares with the posterior given the data before contamination:
-    that of the preset's NLE, or for the default preset the exact one where there is one.
+    Args:
+        experiment: what to run.
+        store: where the repeats are kept.
+        seed: of the first repeat; the others have the numbers that follow.
+        resume: take finished repeats from the store instead of running them again.
+        workers: processes; by default one a core. With one everything happens in this process.
+        dask: address of a Dask scheduler, or "local" for a cluster on this machine.
+        progress: show a bar with the time left.
     """
-    m = _checks.integer(m, "m", at_least=1)
-    for repeat in range(repeats):
-        own = seed + repeat
-        observed = task.observe(n, seed=own, contamination=contamination)
-        workshop = _Workshop(task, preset, m, observed.x, seed=own, progress=progress)
-        spared = observed.x[~observed.is_outlier]
-        if has_oracle(task):
-            oracle = oracle_posterior(task, spared, draws=DRAWS, seed=own)
+    groups, finished = [], []
+    for group in experiment.groups(seed):
+        before = [store.load(own) for own in group] if resume else [None]
+        if all(before):
+            finished += before
         else:
-            oracle, _ = workshop.draws(NLE.name, spared)
-        if has_oracle(task) and preset == "default":
-            reference = oracle_posterior(task, observed.clean, draws=DRAWS, seed=own)
-        else:
-            reference, _ = workshop.draws(NLE.name, observed.clean)
-        for name in methods:
-            _, train_s = workshop.trained(name)
-            start = time.perf_counter()
-            draws, posterior = workshop.draws(name, observed.x)
-            infer_s = time.perf_counter() - start
-            yield Row(
-                method=name,
-                repeat=repeat,
-                seed=own,
-                mse=posterior.mse(task.theta_true),
-                mmd2_ref=mmd2(draws, reference),
-                covered=bool(posterior.contains(task.theta_true)),
-                converged=posterior.converged,
-                train_s=train_s,
-                infer_s=infer_s,
-                oracle_mse=mse(oracle, task.theta_true),
-                beta=posterior.beta,
-                simulations=workshop.trained(name)[0].simulations_used,
+            groups.append(group)
+    with tqdm(total=experiment.repeats, initial=len(finished), disable=not progress, unit="repeat") as bar:
+        bar.set_description(experiment.name)
+        yield from finished
+        for results in _in_some_order(experiment, groups, seed=seed, workers=workers, dask=dask, progress=progress):
+            bar.update(len(results))
+            yield from map(store.save, results)
+
+
+def _in_some_order(
+    experiment: Experiment, groups: list[range], *, seed: int, workers: int | None, dask: str | None, progress: bool
+) -> Iterable[list[Result]]:
+    workers = min(_parallel.cores() if workers is None else workers, len(groups))
+    work = partial(run_group, experiment, seed)
+    if dask is not None:
+        return _on_dask(work, groups, dask, workers)
+    if workers > 1:
+        return _in_processes(work, groups, workers)
+    return (work(group, progress=progress) for group in groups)
+
+
+def _in_processes(work: Run, groups: list[range], workers: int) -> Iterator[list[Result]]:
+    context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
+    places = context.Queue()
+    for place in range(workers):
+        places.put(place)
+    pool = ProcessPoolExecutor(workers, context, initializer=_settle, initargs=(places, workers, os.getpid()))
+    try:
+        for future in as_completed([pool.submit(work, group) for group in groups]):
+            yield future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _settle(places: Any, workers: int, parent: int) -> None:
+    """Take this process's share of the cores, and see to it that it ends with its parent."""
+    place = places.get()
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        if mine := cores[place::workers]:
+            os.sched_setaffinity(0, mine)
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _on_dask(work: Run, groups: list[range], address: str, workers: int) -> Iterator[list[Result]]:
+    try:
+        import distributed
+    except ImportError:
+        raise InputError("`dask` needs the package distributed: pip install 'nsmbayes[dask]'.") from None
+    cluster = None
+    try:
+        if address == "local":
+            cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
+        client = distributed.Client(cluster if cluster is not None else address, timeout="10s")
+    except OSError as error:
+        raise InputError(f"`dask`: no scheduler answers at {address!r} ({error}).") from None
+    try:
+        futures = client.map(work, groups, pure=False)
+        for future in distributed.as_completed(futures):
+            yield future.result()
+    finally:
+        client.close()
+        if cluster is not None:
+            cluster.close()
+
+
+def summarise(rows: list[dict[str, Any]]) -> str:
+    """A table of means and standard deviations, by data and method."""
+    width = max(len(row["method"]) for row in rows) + 2
+    head = f"{'MSE':>16}{'MMD^2':>16}{'coverage':>10}{'train s':>9}{'infer s':>9}{'oracle MSE':>12}"
+    lines = []
+    kinds = dict.fromkeys((row["contamination"], row["fraction"], row["distance"], row["n"]) for row in rows)
+    for kind in kinds:
+        contamination, fraction, distance, n = kind
+        about = f"{fraction:.0%} {contamination}" if fraction else contamination
+        lines += [f"n = {n}, {about}{'' if distance is None else f' at {distance:g}'}", f"{'method':<{width}}{head}"]
+        chosen = [row for row in rows if (row["contamination"], row["fraction"], row["distance"], row["n"]) == kind]
+        for name in dict.fromkeys(row["method"] for row in chosen):
+            mine = [row for row in chosen if row["method"] == name]
+
+            def spread(column: str, mine: list[dict[str, Any]] = mine) -> str:
+                values = [row[column] for row in mine]
+                return f"{np.mean(values):.2f} ({np.std(values):.2f})"
+
+            def mean(column: str, mine: list[dict[str, Any]] = mine) -> float:
+                return float(np.mean([row[column] for row in mine]))
+
+            lines.append(
+                f"{name:<{width}}{spread('mse'):>16}{spread('mmd2_ref'):>16}{mean('covered'):>10.0%}"
+                f"{mean('train_s'):>9.1f}{mean('infer_s'):>9.2f}{mean('oracle_mse'):>12.2f}"
             )
-
-
-class _Workshop:
-    """Methods with the same budget of m simulations, each surrogate trained once: NLE and NSM-Bayes share theirs."""
-
-    def __init__(self, task: Task, preset: str, m: int, observed: np.ndarray, *, seed: int, progress: bool):
-        self.task, self.preset, self.m, self.seed, self.progress = task, preset, m, seed, progress
-        self.observed = observed
-        self._methods: dict[str, tuple[Any, float]] = {}
-
-    @functools.cached_property
-    def simulations(self) -> tuple[np.ndarray, np.ndarray]:
-        """One observation for each of m parameters."""
-        return self.task.simulate(self.m, seed=self.seed, progress=self.progress)
-
-    def trained(self, name: str) -> tuple[Any, float]:
-        """The method with this name, and the seconds its surrogate took to train."""
-        kind = METHODS[name]
-        if name not in self._methods and issubclass(kind, SetMethod | SimulatingMethod):
-            self._methods[name] = self._baseline(kind)
-        elif name not in self._methods:
-            make = kind.paper if self.preset == "paper" else kind
-            options: dict[str, Any] = {"parameter_names": self.task.parameter_names}
-            if self.preset == "default":
-                options["lattice"] = self.task.lattice
-            method = make(self.task.prior, **options)
-            partner = next((pair for pair in self._methods.values() if isinstance(pair[0], DensityMethod)), None)
-            if isinstance(method, DensityMethod) and partner is not None:
-                self._methods[name] = method.adopt(partner[0]), partner[1]
-            else:
-                start = time.perf_counter()
-                method.append_simulations(*self.simulations).train(seed=self.seed, progress=self.progress)
-                self._methods[name] = method, time.perf_counter() - start
-        return self._methods[name]
-
-    def _baseline(self, kind: type[Any]) -> tuple[Any, float]:
-        """A method that needs whole data sets, or the simulator itself, and the seconds it took to train."""
-        n = len(self.observed)
-        if self.preset == "paper":
-            allowance = paper.ALLOWANCES[self.task.name].get(kind.name)
-            if allowance is None:
-                raise InputError(f"`methods`: the paper does not run {kind.name} on {self.task.name}.")
-        elif issubclass(kind, SetMethod):
-            allowance = paper.Allowance(self.m, sets=self.m // n)
-        else:
-            allowance = paper.Allowance(self.m, options=kind.within(self.m, n))
-        options = {"budget": allowance.budget, "parameter_names": self.task.parameter_names, **allowance.options}
-        if issubclass(kind, SimulatingMethod):
-            return kind(self.task.prior, self.task, **options).train(self.seed, progress=self.progress), 0.0
-        sets = simulate_sets(self.task.prior, self.task, m=allowance.sets, n=n, seed=self.seed)
-        method = kind(self.task.prior, **options).append_simulations(*sets)
-        seen = {"observed": self.observed} if issubclass(kind, ACE) else {}
-        start = time.perf_counter()
-        method.train(self.seed, progress=self.progress, **seen)
-        return method, time.perf_counter() - start
-
-    def draws(self, name: str, x: np.ndarray) -> tuple[Float[np.ndarray, "draws d_theta"], Any]:
-        """Draws from the posterior given `x`, and the posterior."""
-        with warnings.catch_warnings():  # whether it converged is part of the row
-            warnings.simplefilter("ignore", UserWarning)
-            posterior = self.trained(name)[0].build_posterior(x, seed=self.seed)
-        return posterior.sample((DRAWS,), seed=self.seed), posterior
-
-
-def summarise(rows: list[Row]) -> str:
-    """A table of means and standard deviations by method."""
-    lines = [f"{'method':<18}{'MSE':>16}{'MMD^2':>16}{'coverage':>10}{'train s':>9}{'infer s':>9}{'oracle MSE':>12}"]
-    for name in dict.fromkeys(row.method for row in rows):
-        mine = [row for row in rows if row.method == name]
-
-        def spread(values: list[float]) -> str:
-            return f"{np.mean(values):.2f} ({np.std(values):.2f})"
-
-        lines.append(
-            f"{name:<18}{spread([r.mse for r in mine]):>16}{spread([r.mmd2_ref for r in mine]):>16}"
-            f"{np.mean([r.covered for r in mine]):>10.0%}{np.mean([r.train_s for r in mine]):>9.1f}"
-            f"{np.mean([r.infer_s for r in mine]):>9.2f}{np.mean([r.oracle_mse for r in mine]):>12.2f}"
-        )
-    return "\n".join(lines)
+        lines.append("")
+    return "\n".join(lines).rstrip()

@@ -153,6 +153,11 @@ class DensityMethod(Method):
         self._seen = np.stack([x.min(axis=0), x.max(axis=0)])
         return self
 
+    def network_key(self) -> tuple[Any, ...]:
+        """What its surrogate is but for the simulations and the seed: methods with the same key can share one."""
+        shape = (self.components, self.floor, self.ceiling, self.hidden, self.ensemble)
+        return ("density", self.surrogate, self.gaussian_flow, self.lattice, self.scaling, *shape)
+
     def _check_density(self, density: Density, theta: np.ndarray, x: np.ndarray) -> None:
         """Refuse a density that the method's loss cannot use."""
 

@@ -192,6 +192,20 @@ class NSMBayesConj(Method):
         self.family = _in_double(family)
         return self
 
+    def network_key(self) -> tuple[Any, ...]:
+        """What its networks are but for the simulations and the seed: methods with the same key can share them."""
+        noise = (self.levels[0], self.levels[-1])
+        return ("family", noise, self.scaling, self.scale_theta, self.hidden, self.lattice)
+
+    def adopt(self, other: "NSMBayesConj") -> Self:
+        """Use the networks that another NSMBayesConj has trained, with a prior, weight and calibration of one's own."""
+        other = _checks.instance(other, "other", NSMBayesConj, "nsmbayes.NSMBayesConj(prior)")
+        family = other._trained()
+        if (own := self.network_key()) != (others := other.network_key()):
+            raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
+        self.family, self.history, self.simulations_used = family, other.history, other.simulations_used
+        return self
+
     def build_posterior(
         self, x: Any, *, beta: float | None = None, prior: Any = None, weight: Weight | None = None, seed: int = 0
     ) -> ConjugatePosterior:

@@ -1,12 +1,12 @@
 """Benchmark tasks: a prior, a simulator, the true parameters, and ways to contaminate what is observed."""
 
 from nsmbayes._checks import InputError
-from nsmbayes.tasks.base import Contamination, Observation, Task
+from nsmbayes.tasks.base import NONE, Contamination, Observation, Task
 from nsmbayes.tasks.gnk import GNK
 from nsmbayes.tasks.radio import RADIO
 from nsmbayes.tasks.sir import SIR
 
-__all__ = ["Contamination", "Observation", "Task", "get", "names"]
+__all__ = ["NONE", "Contamination", "Observation", "Task", "get", "names"]
 
 _TASKS = {task.name: task for task in (GNK, SIR, RADIO)}
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import jax
 
+from nsmbayes import _parallel
+
 _PACKAGES = ("nsmbayes", "jax", "jaxlib", "numpy", "scipy", "scikit-learn")
 
 
@@ -17,7 +19,7 @@ def facts() -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
-        "cores": _cores(),
+        "cores": _parallel.cores(),
         "memory_gib": _memory_gib(),
         "system": f"{platform.system()} {platform.machine()}",
         "jax_device": jax.devices()[0].device_kind,
@@ -32,11 +34,6 @@ def load() -> list[float] | None:
         return [round(value, 2) for value in os.getloadavg()]
     except (AttributeError, OSError):  # Windows
         return None
-
-
-def _cores() -> int | None:
-    """The cores this process may use, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _cpu_model() -> str:

@@ -1,0 +1,137 @@
+"""The experiments of the paper, and those that it does not have."""
+
+from typing import Any
+
+from nsmbayes._checks import InputError
+from nsmbayes.experiments.description import Data, Entry, Experiment
+from nsmbayes.weights import PlateauIMQ
+
+OURS = tuple(map(Entry, ("nle", "nsm-bayes", "nsm-bayes-conj")))
+BASELINES = tuple(map(Entry, ("npl-mmd", "rsnle", "npe-rs", "ace", "gbi-sr")))
+_SIR: dict[str, Any] = {"task": "sir", "m": 50_000, "entries": (*OURS, Entry("ace"), Entry("gbi-sr"))}
+
+# --- of the paper ---
+
+GNK = Experiment("gnk", "Table 1: eight methods on g-and-k data", "gnk", (*OURS, *BASELINES))
+SIR = Experiment("sir", "SIR epidemics, one in twenty undercounted", **_SIR)
+SIR_HEAVY = Experiment("sir-heavy", "SIR epidemics with Cauchy noise", data=(Data("heavy-tailed"),), **_SIR)
+RADIO = Experiment(
+    "radio", "radio propagation with faulty receivers", "radio", (*OURS, Entry("ace")), m=50_000, draws=1000
+)
+SIR_ABLATION = Experiment(
+    "sir-ablation",
+    "the scatter behind the weight, robust and not",
+    "sir",
+    tuple(
+        Entry("nsm-bayes-conj", f"nsm-bayes-conj, {scatter}{', one level' * single}", options)
+        for single in (False, True)
+        for scatter in ("mcd", "sample")
+        for options in [{"scatter": scatter} | ({"levels": (0.0,)} if single else {})]
+    ),
+    m=50_000,
+)
+SIR_BETA = Experiment(
+    "sir-beta",
+    "NSM-Bayes-conj at several learning rates",
+    "sir",
+    tuple(Entry("nsm-bayes-conj", f"beta = {beta:g}", beta=beta) for beta in (1e-4, 1e-3, 1e-2, 0.1, 1.0)),
+    m=50_000,
+    repeats=1,
+)
+GNK_BUDGET = Experiment(
+    "gnk-npl-mmd",
+    "NPL-MMD with 2.56e8 simulations",
+    "gnk",
+    (
+        Entry("npl-mmd"),
+        Entry("npl-mmd", "npl-mmd, more", {"simulations": 512, "steps": 1000, "rate": 0.1}, m=256_000_000),
+    ),
+    repeats=1,
+)
+
+# --- beyond the paper ---
+
+FRACTIONS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.45)
+DISTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1e3, 1e4)
+SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
+ZETAS = (0.5, 1.0, 2.0, 3.0)
+BUDGETS = (1000, 3000, 10_000, 30_000, 100_000)
+
+GNK_FRACTION = Experiment(
+    "gnk-fraction",
+    "how many outliers, at -50",
+    "gnk",
+    OURS,
+    tuple(Data("shift", fraction=fraction) if fraction else Data("none") for fraction in FRACTIONS),
+    repeats=16,
+)
+GNK_DISTANCE = Experiment(
+    "gnk-distance",
+    "how far out a tenth of the data is",
+    "gnk",
+    OURS,
+    tuple(Data("far", fraction=0.1, distance=distance) for distance in DISTANCES),
+    repeats=16,
+)
+GNK_SIZE = Experiment(
+    "gnk-size",
+    "how many observations",
+    "gnk",
+    OURS,
+    tuple(Data(contamination, n=n) for contamination in ("shift", "none") for n in SIZES),
+    repeats=16,
+)
+GNK_ZETA = Experiment(
+    "gnk-zeta",
+    "how fast the weight falls",
+    "gnk",
+    tuple(
+        Entry(method, f"{method}, zeta = {zeta:g}", {"weight": PlateauIMQ(radius=radius, zeta=zeta)})
+        for method, radius in (("nsm-bayes", 2.0), ("nsm-bayes-conj", 1.25))
+        for zeta in ZETAS
+    ),
+    (Data(), Data("near"), Data("none")),
+    repeats=16,
+)
+GNK_SIMULATIONS = Experiment(
+    "gnk-simulations",
+    "how many simulations",
+    "gnk",
+    tuple(Entry(entry.method, f"{entry.method}, m = {m}", m=m) for entry in OURS for m in BUDGETS),
+    repeats=16,
+)
+
+OUTLIERS = (
+    Data(),
+    Data("none"),
+    Data("far", fraction=0.05),
+    Data("far", fraction=0.3),
+    Data("near", fraction=0.1),
+    Data("near", fraction=0.3),
+    Data("clustered", fraction=0.1),
+    Data("clustered", fraction=0.3),
+    Data("both-sided", fraction=0.1),
+    Data("both-sided", fraction=0.3),
+)
+
+
+def _bench(task: str, m: int) -> Experiment:
+    return Experiment(
+        f"outliers-{task}", f"outliers of every kind on {task} data", task, OURS, OUTLIERS, m=m, repeats=40, share=4
+    )
+
+
+BENCHES = tuple(_bench(task, m) for task, m in (("gnk", 100_000), ("sir", 50_000), ("radio", 50_000)))
+
+PAPER = (GNK, SIR, SIR_HEAVY, RADIO)
+SWEEPS = (GNK_FRACTION, GNK_DISTANCE, GNK_SIZE, GNK_ZETA, GNK_SIMULATIONS)
+EXPERIMENTS = {
+    experiment.name: experiment for experiment in (*PAPER, SIR_ABLATION, SIR_BETA, GNK_BUDGET, *SWEEPS, *BENCHES)
+}
+
+
+def get(name: str) -> Experiment:
+    """The experiment called `name`."""
+    if name not in EXPERIMENTS:
+        raise InputError(f"There is no experiment {name!r}; there are: {', '.join(EXPERIMENTS)}, and all.")
+    return EXPERIMENTS[name]
