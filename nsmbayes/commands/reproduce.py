@@ -12,6 +12,8 @@ from nsmbayes import _checks
 from nsmbayes._files import write_text
 from nsmbayes.experiments import catalogue
 from nsmbayes.experiments.description import PRESETS, Data, Experiment
+from nsmbayes.experiments.finished import Finished
+from nsmbayes.experiments.publish import publish
 from nsmbayes.experiments.runner import run as run_experiment
 from nsmbayes.experiments.runner import summarise
 from nsmbayes.experiments.store import Store
@@ -57,7 +59,13 @@ def run(options: argparse.Namespace) -> int:
             if options.json is not None:
                 _write(options.json, [*documents, _document(experiment, repeats)])
         documents.append(_document(experiment, repeats))
-        print(f"\n{experiment.title}\n{summarise(documents[-1]['rows'])}\nRepeats and draws: {store.folder}\n")
+        run = Finished(experiment, documents[-1], repeats, store)
+        table, *drawn = publish(run, progress=not options.quiet)
+        print(f"\n{experiment.title}\n{summarise(run.rows)}\nRepeats and draws: {store.folder}")
+        print(
+            f"Tables: {table}\n"
+            + (f"Figures: {drawn[0].parent} ({', '.join(p.stem for p in drawn)})\n" if drawn else "")
+        )
     return 0
 
 

@@ -12,11 +12,34 @@ _SIR: dict[str, Any] = {"task": "sir", "m": 50_000, "entries": (*OURS, Entry("ac
 
 # --- of the paper ---
 
-GNK = Experiment("gnk", "Table 1: eight methods on g-and-k data", "gnk", (*OURS, *BASELINES))
-SIR = Experiment("sir", "SIR epidemics, one in twenty undercounted", **_SIR)
-SIR_HEAVY = Experiment("sir-heavy", "SIR epidemics with Cauchy noise", data=(Data("heavy-tailed"),), **_SIR)
+GNK = Experiment(
+    "gnk",
+    "Table 1: eight methods on g-and-k data",
+    "gnk",
+    (*OURS, *BASELINES),
+    figures=("illustration", "marginals", "traces", "summaries"),
+)
+SIR = Experiment(
+    "sir",
+    "SIR epidemics, one in twenty undercounted",
+    figures=("trajectories", "times", "marginals", "traces"),
+    **_SIR,
+)
+SIR_HEAVY = Experiment(
+    "sir-heavy",
+    "SIR epidemics with Cauchy noise",
+    data=(Data("heavy-tailed"),),
+    figures=("times", "marginals"),
+    **_SIR,
+)
 RADIO = Experiment(
-    "radio", "radio propagation with faulty receivers", "radio", (*OURS, Entry("ace")), m=50_000, draws=1000
+    "radio",
+    "radio propagation with faulty receivers",
+    "radio",
+    (*OURS, Entry("ace")),
+    m=50_000,
+    draws=1000,
+    figures=("series", "profile", "pairs", "marginals"),
 )
 SIR_ABLATION = Experiment(
     "sir-ablation",
@@ -29,6 +52,7 @@ SIR_ABLATION = Experiment(
         for options in [{"scatter": scatter} | ({"levels": (0.0,)} if single else {})]
     ),
     m=50_000,
+    figures=("marginals",),
 )
 SIR_BETA = Experiment(
     "sir-beta",
@@ -37,6 +61,7 @@ SIR_BETA = Experiment(
     tuple(Entry("nsm-bayes-conj", f"beta = {beta:g}", beta=beta) for beta in (1e-4, 1e-3, 1e-2, 0.1, 1.0)),
     m=50_000,
     repeats=1,
+    figures=("marginals",),
 )
 GNK_BUDGET = Experiment(
     "gnk-npl-mmd",
@@ -47,6 +72,7 @@ GNK_BUDGET = Experiment(
         Entry("npl-mmd", "npl-mmd, more", {"simulations": 512, "steps": 1000, "rate": 0.1}, m=256_000_000),
     ),
     repeats=1,
+    figures=("marginals",),
 )
 
 # --- beyond the paper ---
@@ -64,6 +90,9 @@ GNK_FRACTION = Experiment(
     OURS,
     tuple(Data("shift", fraction=fraction) if fraction else Data("none") for fraction in FRACTIONS),
     repeats=16,
+    axis="fraction",
+    table="sweep",
+    figures=("sweep",),
 )
 GNK_DISTANCE = Experiment(
     "gnk-distance",
@@ -72,6 +101,9 @@ GNK_DISTANCE = Experiment(
     OURS,
     tuple(Data("far", fraction=0.1, distance=distance) for distance in DISTANCES),
     repeats=16,
+    axis="distance",
+    table="sweep",
+    figures=("sweep",),
 )
 GNK_SIZE = Experiment(
     "gnk-size",
@@ -80,6 +112,9 @@ GNK_SIZE = Experiment(
     OURS,
     tuple(Data(contamination, n=n) for contamination in ("shift", "none") for n in SIZES),
     repeats=16,
+    axis="n",
+    table="sweep",
+    figures=("sweep", "efficiency"),
 )
 GNK_ZETA = Experiment(
     "gnk-zeta",
@@ -92,6 +127,9 @@ GNK_ZETA = Experiment(
     ),
     (Data(), Data("near"), Data("none")),
     repeats=16,
+    axis="zeta",
+    table="sweep",
+    figures=("sweep",),
 )
 GNK_SIMULATIONS = Experiment(
     "gnk-simulations",
@@ -99,6 +137,9 @@ GNK_SIMULATIONS = Experiment(
     "gnk",
     tuple(Entry(entry.method, f"{entry.method}, m = {m}", m=m) for entry in OURS for m in BUDGETS),
     repeats=16,
+    axis="m",
+    table="sweep",
+    figures=("sweep",),
 )
 
 OUTLIERS = (
@@ -117,7 +158,16 @@ OUTLIERS = (
 
 def _bench(task: str, m: int) -> Experiment:
     return Experiment(
-        f"outliers-{task}", f"outliers of every kind on {task} data", task, OURS, OUTLIERS, m=m, repeats=40, share=4
+        f"outliers-{task}",
+        f"outliers of every kind on {task} data",
+        task,
+        OURS,
+        OUTLIERS,
+        m=m,
+        repeats=40,
+        share=4,
+        table="bench",
+        figures=("bench",),
     )
 
 

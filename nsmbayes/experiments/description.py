@@ -85,6 +85,9 @@ class Experiment:
         repeats: how often, each time with other data.
         share: repeats that share simulations and networks; amortised methods do not need new ones for new data.
         draws: draws from each posterior.
+        axis: what a sweep varies: "fraction", "distance" or "n" of its data, "zeta" or "m" of its methods.
+        table: how its rows are set out, one of `tables.TABLES`.
+        figures: what is drawn of it, of `figures.FIGURES`.
     """
 
     name: str
@@ -97,6 +100,9 @@ class Experiment:
     repeats: int = 20
     share: int = 1
     draws: int = 500
+    axis: str = ""
+    table: str = "scores"
+    figures: tuple[str, ...] = ()
 
     def __post_init__(self):
         _checks.choice(self.preset, "preset", PRESETS)

@@ -153,7 +153,7 @@ def plot_pairs(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray, " d
                     axis.plot(grid, posteriors[label].marginal(j, grid), color=colours[label], lw=1.6, label=label)
                 else:
                     axis.scatter(*draws[:300, [j, i]].T, s=2, alpha=0.25, color=colours[label], lw=0, rasterized=True)
-                    _contours(axis, draws[:, [j, i]], (low[[j, i]], high[[j, i]]), colours[label])
+                    contours(axis, draws[:, [j, i]], (low[[j, i]], high[[j, i]]), colours[label])
             if truth is not None:
                 axis.axvline(truth[j], ls="--", color=COLOURS["truth"], lw=1)
                 if i != j:
@@ -172,7 +172,7 @@ def plot_pairs(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray, " d
     return fig
 
 
-def _contours(axis: Axes, draws: Float[np.ndarray, "n 2"], box: tuple[np.ndarray, np.ndarray], colour: Any) -> None:
+def contours(axis: Axes, draws: Float[np.ndarray, "n 2"], box: tuple[np.ndarray, np.ndarray], colour: Any) -> None:
     """Contours of a kernel density estimate around 50 and 95 % of the draws."""
     if np.linalg.matrix_rank(np.cov(draws.T), hermitian=True) < 2:
         return  # draws on a line have no density in the plane

@@ -3,19 +3,39 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 P = ParamSpec("P")
+F = TypeVar("F", bound=Figure | None)
 
-# The paper's colours by method; data, weight and reference keep theirs in every figure.
-COLOURS = {
-    "nsm-bayes-conj": "#942192",
-    "nsm-bayes": "#bd453c",
-    "nle": "#4477AA",
+
+class Look(NamedTuple):
+    """How a method is drawn. Colour alone would not tell so many apart, least of all to the colour-blind."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+# The paper's colours by method; NPE, which the paper does not run, has one of its own.
+LOOKS = {
+    "nsm-bayes": Look("#bd453c", "-", "o"),
+    "nsm-bayes-conj": Look("#942192", (0, (6, 1.5)), "s"),
+    "nle": Look("#4477AA", (0, (1.5, 1)), "X"),
+    "ace": Look("#CCBB44", (0, (6, 1.5, 1.5, 1.5)), "^"),
+    "gbi-sr": Look("#FF6B35", (0, (3, 1.5)), "D"),
+    "rsnle": Look("#FF69B4", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), "P"),
+    "npe": Look("#999933", (0, (3, 3)), "<"),
+    "npe-rs": Look("#228833", (0, (3, 1, 1, 1)), "v"),
+    "npl-mmd": Look("#66CCEE", (0, (9, 2)), "h"),
+}
+
+# Data, weight and reference keep their colours in every figure.
+COLOURS = {name: look.colour for name, look in LOOKS.items()} | {
     "data": "#5F5AA5",
     "outlier": "#D55E00",
     "weight": "#555555",
@@ -36,11 +56,11 @@ STYLE: Any = {
 }
 
 
-def styled(plot: Callable[P, Figure]) -> Callable[P, Figure]:
+def styled(plot: Callable[P, F]) -> Callable[P, F]:
     """Draw a figure with the package's style, leaving matplotlib's own settings alone."""
 
     @functools.wraps(plot)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> F:
         with rc_context(STYLE):
             return plot(*args, **kwargs)
 

@@ -1,0 +1,39 @@
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from tqdm import tqdm
+
+from nsmbayes.experiments.figures.data import profile, series, summaries, trajectories
+from nsmbayes.experiments.figures.posteriors import illustration, marginals, pairs
+from nsmbayes.experiments.figures.scores import bench, efficiency, sweep, times
+from nsmbayes.experiments.figures.traces import traces
+from nsmbayes.experiments.finished import Finished
+from nsmbayes.report.style import save
+
+FIGURES: dict[str, Callable[[Finished], Figure | None]] = {
+    figure.__name__: figure
+    for figure in (
+        illustration,
+        marginals,
+        pairs,
+        traces,
+        trajectories,
+        series,
+        profile,
+        summaries,
+        times,
+        sweep,
+        efficiency,
+        bench,
+    )
+}
+
+
+def draw(run: Finished, folder: Path, *, progress: bool = False) -> list[Path]:
+    """Draw the figures of an experiment as PNG and SVG; those about methods that were not run are left out."""
+    paths = []
+    for name in tqdm(run.experiment.figures, desc="figures", disable=not progress, leave=False):
+        if (figure := FIGURES[name](run)) is not None:
+            paths.append(save(figure, folder, name))
+    return paths

@@ -1,0 +1,72 @@
+"""Figures of what was observed."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from nsmbayes.experiments.finished import Finished
+from nsmbayes.report import plot_delay_profile, plot_trajectories
+from nsmbayes.report.style import COLOURS, figure, styled
+from nsmbayes.simulators import simulate_sets
+from nsmbayes.summaries import quantile_summaries
+from nsmbayes.tasks import radio, sir
+
+_SETS = 1000  # simulated data sets behind the observed ones, as many as the paper's RSNLE simulates
+
+
+def _first(run: Finished) -> dict:
+    """Size, seed and share of outliers of the first repeat's first data."""
+    row = run.repeats[0]["rows"][0]
+    return {"n": row["n"], "seed": row["seed"], "fraction": row["fraction"]}
+
+
+def trajectories(run: Finished) -> Figure:
+    """The epidemics behind the first repeat's summaries."""
+    observed = sir.observed_reports(**_first(run))
+    return plot_trajectories(observed.reported, is_outlier=observed.is_outlier)
+
+
+def profile(run: Finished) -> Figure:
+    """The average power of the first repeat's receivers."""
+    observed = radio.observed_series(**_first(run))
+    return plot_delay_profile(radio.TIMES, np.abs(observed.series) ** 2, is_outlier=observed.is_outlier)
+
+
+@styled
+def series(run: Finished) -> Figure:
+    """A valid and an outlying time series |y(t)| of the first repeat."""
+    observed = radio.observed_series(**_first(run))
+    fig, (axis,) = figure(1, 1, (6.0, 3.2))
+    for rows, colour, line, label in (
+        (~observed.is_outlier, COLOURS["data"], "-", "valid"),
+        (observed.is_outlier, COLOURS["outlier"], "--", "outlying"),
+    ):
+        if rows.any():
+            one = np.abs(observed.series[np.argmax(rows)])
+            axis.plot(radio.TIMES * 1e9, one, color=colour, ls=line, lw=0.9, label=label)
+    axis.set(xlabel="delay in ns", ylabel="|y(t)|", yscale="log", xlim=(0, radio.TIMES[-1] * 1e9))
+    for line in axis.legend(loc="upper right").get_lines():
+        line.set_linewidth(2)
+    return fig
+
+
+@styled
+def summaries(run: Finished) -> Figure:
+    """What misleads RSNLE: two of its statistics, simulated, observed in every repeat, and of uncontaminated data."""
+    seeds = [repeat["seed"] for repeat in run.repeats]
+    first = run.arrays(seeds[0])["0:x"]
+    _, sets = simulate_sets(run.task.prior, run.task, m=_SETS, n=len(first), seed=seeds[0])
+    fig, (axis,) = figure(1, 1, (4.8, 3.6))
+    axis.scatter(*_third_and_fourth(sets).T, s=8, alpha=0.5, lw=0, color=COLOURS["rsnle"], label="simulated")
+    for name, marker, colour, label in (
+        ("x", "x", "black", "observed"),
+        ("clean", "^", COLOURS["clean"], "uncontaminated"),
+    ):
+        points = _third_and_fourth(np.stack([run.arrays(seed)[f"0:{name}"] for seed in seeds]))
+        axis.scatter(*points.T, s=24, marker=marker, color=colour, label=label)
+    axis.set(xlabel="$s_3$ (skewness)", ylabel="$s_4$ (tails)")
+    fig.legend(loc="outside upper center", ncols=3, fontsize=9)
+    return fig
+
+
+def _third_and_fourth(sets: np.ndarray) -> np.ndarray:
+    return quantile_summaries(sets)[:, 2:4]

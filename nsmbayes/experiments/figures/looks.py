@@ -1,0 +1,37 @@
+"""How the methods of an experiment are told apart."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+
+from nsmbayes.experiments.finished import Finished, grouped
+from nsmbayes.report.style import LOOKS, Look
+
+_PALEST = 0.65  # share of white in the first of several lines of one method
+
+
+def looks(run: Finished) -> dict[str, Look]:
+    """The look of each label: that of its method, or of several with one method from pale to full."""
+    found = {}
+    for name, same in grouped(run.methods.values(), lambda method: method["method"]).items():
+        look, lines = LOOKS[name], [other.line for other in LOOKS.values()]
+        for method, white in zip(same, np.linspace(_PALEST * (len(same) > 1), 0, len(same)), strict=True):
+            colour = to_hex(white + (1 - white) * np.array(to_rgb(look.colour)))
+            line = look.line if len(same) == 1 else lines[len(found) % len(lines)]
+            found[method["label"]] = Look(colour, line, look.marker)
+    return {label: found[label] for label in run.methods}
+
+
+def legend_above(fig: Figure, *axes: Axes, columns: int = 4) -> None:
+    """One legend of what is in these panels, above them all, where it covers no data."""
+    entries = [axis.get_legend_handles_labels() for axis in axes]
+    by_label = {label: handle for handles, labels in entries for handle, label in zip(handles, labels, strict=True)}
+    fig.legend(
+        list(by_label.values()),
+        list(by_label),
+        loc="outside upper center",
+        ncols=min(columns, len(by_label)),
+        fontsize=9,
+        handlelength=2.8,
+    )

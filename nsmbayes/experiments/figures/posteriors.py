@@ -1,0 +1,161 @@
+"""Figures of the posteriors of one repeat, from their draws."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nsmbayes._precision import double_precision
+from nsmbayes.experiments import paper
+from nsmbayes.experiments.figures.looks import legend_above, looks
+from nsmbayes.experiments.finished import Finished, shown
+from nsmbayes.methods import METHODS, NLE, NSMBayes
+from nsmbayes.posteriors.empirical import Empirical
+from nsmbayes.report.plots import contours
+from nsmbayes.report.style import COLOURS, LOOKS, figure, styled
+from nsmbayes.weights import evaluate_many, fit_location_scatter
+
+_REACH = 6  # prior standard deviations to either side of the truth that a panel shows at most
+_BINS = 60
+
+
+@styled
+def illustration(run: Finished) -> Figure:
+    """The paper's first figure: the data and how far they are trusted, and what that does to two parameters."""
+    arrays, task = run.arrays(run.repeats[0]["seed"]), run.task
+    fig, (left, *right) = figure(1, 3, (9.6, 2.9))
+    x, outliers = arrays["0:x"][:, 0], arrays["0:is_outlier"]
+    bins = list(np.linspace(x.min() - 2, x.max() + 2, _BINS))
+    colours = [COLOURS["data"], COLOURS["outlier"]]
+    left.hist([x[~outliers], x[outliers]], bins, stacked=True, color=colours, label=["data", "outliers"])
+    left.set(xlabel="x", ylabel="observations", xlim=(bins[0], bins[-1]))
+    if NSMBayes.name in run.methods:
+        twin = left.twinx()
+        twin.spines["right"].set_visible(True)
+        grid = np.linspace(bins[0], bins[-1], 600)
+        twin.plot(grid, _weight(run, arrays["0:x"], grid), color=COLOURS["weight"], lw=1.6, label="weight w(x)")
+        twin.set(ylabel="weight", ylim=(0, 1.05), yticks=[0, 0.5, 1])
+    draws = {label: arrays[f"0:{label}"] for label in (NLE.name, NSMBayes.name) if label in run.methods}
+    for axis, j in zip(right, (1, 2), strict=True):
+        grid = _grid([*draws.values()], task.theta_true, j, reach=None)
+        axis.plot(grid, task.prior.marginal(j, grid), ls=":", color=COLOURS["prior"], label="prior")
+        for label, own in draws.items():
+            _density(axis, grid, own[:, j], color=LOOKS[label].colour, lw=2, ls=LOOKS[label].line, label=shown(label))
+        axis.axvline(task.theta_true[j], ls="--", lw=1.2, color=COLOURS["truth"], label="truth")
+        _bare(axis, f"$\\theta_{j + 1}$ ({task.parameter_names[j]})")
+    legend_above(fig, *fig.axes[:1], *fig.axes[3:], right[0], columns=7)
+    return fig
+
+
+@double_precision
+def _weight(run: Finished, x: Float[np.ndarray, "n 1"], grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+    """The weight function of NSM-Bayes on these observations, as the repeat has used it."""
+    build = NSMBayes.paper if run.preset == "paper" else NSMBayes
+    choices = paper.choices(run.task.name, NSMBayes.name) if run.preset == "paper" else {}
+    method = build(run.task.prior, **choices)
+    centre = fit_location_scatter(x, estimator=method.scatter)
+    return np.sqrt(np.asarray(evaluate_many(method.weight, centre, jnp.asarray(grid[:, None]))[0]))
+
+
+@styled
+def marginals(run: Finished) -> Figure:
+    """Kernel densities of all methods' draws in the first repeat, beside reference, truth and prior."""
+    arrays, task = run.arrays(run.repeats[0]["seed"]), run.task
+    names = run.document["data"]
+    d = task.prior.dim
+    fig, flat = figure(len(names), d, (2.5 * d, 2.3 * len(names) + 0.9))
+    axes = np.array(flat).reshape(len(names), d)
+    for number, _ in enumerate(names):
+        draws = {label: arrays[f"{number}:{label}"] for label in run.methods}
+        reference = arrays[f"{number}:reference"]
+        for j, axis in enumerate(axes[number]):
+            grid = _grid([*draws.values(), reference], task.theta_true, j, reach=_REACH * task.prior.stds[j])
+            axis.plot(grid, task.prior.marginal(j, grid), ls=":", color=COLOURS["prior"], label="prior")
+            _density(axis, grid, reference[:, j], color="black", lw=2.2, label="reference")
+            for label, look in looks(run).items():
+                _density(axis, grid, draws[label][:, j], color=look.colour, ls=look.line, lw=1.6, label=shown(label))
+            axis.axvline(task.theta_true[j], ls="--", lw=1.2, color=COLOURS["truth"], label="truth")
+            _bare(axis, f"$\\theta_{j + 1}$ ({task.parameter_names[j]})")
+            _cap(axis)
+    legend_above(fig, axes[0, 0], columns=6)
+    return fig
+
+
+@styled
+def pairs(run: Finished) -> Figure:
+    """Every pair of parameters: contours for the method in closed form, draws for the others."""
+    arrays, task = run.arrays(run.repeats[0]["seed"]), run.task
+    draws, styles, d = {label: arrays[f"0:{label}"] for label in run.methods}, looks(run), task.prior.dim
+    fig, flat = figure(d, d, (2.1 * d, 2.0 * d))
+    axes = np.array(flat).reshape(d, d)
+    low, high = (np.quantile(np.concatenate(list(draws.values())), q, axis=0) for q in (0.002, 0.998))
+    low, high = np.minimum(low, task.theta_true), np.maximum(high, task.theta_true)
+    low, high = low - 0.08 * (high - low), high + 0.08 * (high - low)
+    for i in range(d):
+        for j in range(d):
+            axis: Axes = axes[i, j]
+            if j > i:
+                axis.set_visible(False)
+                continue
+            for label, own in draws.items():
+                look = styles[label]
+                if i == j:
+                    grid = np.linspace(low[j], high[j], 300)
+                    _density(axis, grid, own[:, j], color=look.colour, ls=look.line, lw=1.6, label=shown(label))
+                elif METHODS[run.methods[label]["method"]].amortised == "fully":
+                    contours(axis, own[:, [j, i]], (low[[j, i]], high[[j, i]]), look.colour)
+                else:
+                    style = {"s": 7, "alpha": 0.35, "lw": 0, "marker": look.marker, "rasterized": True}
+                    axis.scatter(*own[:500, [j, i]].T, color=look.colour, **style)
+            axis.axvline(task.theta_true[j], ls="--", color=COLOURS["truth"], lw=1)
+            axis.set_xlim(low[j], high[j])
+            if i == j:
+                axis.set(yticks=[], ylim=(0, None))
+            else:
+                axis.axhline(task.theta_true[i], ls="--", color=COLOURS["truth"], lw=1)
+                axis.set_ylim(low[i], high[i])
+            axis.tick_params(labelsize=8, labelbottom=i == d - 1, labelleft=j == 0 and i > 0)
+            if i == d - 1:
+                axis.set_xlabel(f"$\\theta_{j + 1}$ ({task.parameter_names[j]})")
+            if j == 0 and i > 0:
+                axis.set_ylabel(f"$\\theta_{i + 1}$ ({task.parameter_names[i]})")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    axes[0, 1].set_visible(True)
+    axes[0, 1].axis("off")
+    axes[0, 1].legend(handles, labels, loc="upper left", handlelength=3.2)
+    return fig
+
+
+def _grid(draws: list[np.ndarray], truth: np.ndarray, j: int, reach: float | None) -> Float[np.ndarray, " k"]:
+    """Where the densities of parameter j are, but no further than `reach` from the truth."""
+    spans = [np.quantile(own[:, j], [0.002, 0.998]) for own in draws]
+    low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+    margin = 0.15 * (high - low)
+    low, high = min(low - margin, truth[j]), max(high + margin, truth[j])
+    if reach is not None:
+        low, high = max(low, truth[j] - reach), min(high, truth[j] + reach)
+    narrow = [np.linspace(span[0], span[1], 150) for span in spans]
+    grid = np.unique(np.concatenate([np.linspace(low, high, 300), *narrow]))
+    return grid[(grid >= low) & (grid <= high)]
+
+
+def _density(axis: Axes, grid: Float[np.ndarray, " k"], draws: Float[np.ndarray, " m"], **look: Any) -> None:
+    """A kernel density; draws that are all the same have none, and are shown as a line."""
+    if np.ptp(draws) == 0:
+        axis.axvline(draws[0], **look)
+    else:
+        axis.plot(grid, Empirical(draws[:, None]).marginal(0, grid), **look)
+
+
+def _cap(axis: Axes) -> None:
+    """Cut off curves that are so high that the others would lie on the ground."""
+    heights = sorted(float(np.max(line.get_ydata())) for line in axis.lines if len(np.ravel(line.get_ydata())) > 2)
+    axis.set_ylim(0, min(1.08 * heights[-1], 4 * float(np.median(heights))))
+
+
+def _bare(axis: Axes, name: str) -> None:
+    axis.set(yticks=[], ylim=(0, None), xlabel=name)
+    axis.spines["left"].set_visible(False)

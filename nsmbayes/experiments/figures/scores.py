@@ -1,0 +1,138 @@
+"""Figures of scores over all repeats."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nsmbayes.experiments.figures.looks import legend_above, looks
+from nsmbayes.experiments.finished import (
+    Finished,
+    Rows,
+    about,
+    grouped,
+    once_a_data_set,
+    sd_ratios,
+    shown,
+    standard_error,
+    values,
+)
+from nsmbayes.report.style import COLOURS, LOOKS, figure, styled
+from nsmbayes.tasks import NONE
+
+_LOGARITHMIC = ("distance", "n", "m")
+_NAMES = {
+    "fraction": "share of outliers",
+    "distance": "distance of the outliers, in robust scales",
+    "n": "observations n",
+    "zeta": "ζ of the weight",
+    "m": "simulations m",
+}
+_NOMINAL = 0.95
+
+
+@styled
+def times(run: Finished) -> Figure:
+    """Error against seconds for one data set, a marker a method, with standard errors."""
+    fig, axes = figure(1, 2, (8.0, 3.4))
+    for axis, (key, name) in zip(axes, (("mse", "MSE"), ("mmd2_ref", "MMD² to the reference")), strict=True):
+        for label, rows in grouped(run.rows, lambda row: row["method"]).items():
+            (x, x_error), (y, y_error) = (_mean(values(rows, column)) for column in ("infer_s", key))
+            look = looks(run)[label]
+            style = {"color": look.colour, "marker": look.marker, "ms": 9, "ls": "none", "capsize": 3}
+            axis.errorbar(x, y, y_error, x_error, label=shown(label), mec="white", mew=0.6, **style)
+        axis.set(xscale="log", yscale="log", xlabel="inference, seconds", ylabel=name)
+        axis.grid(alpha=0.25)
+    legend_above(fig, axes[0], columns=5)
+    return fig
+
+
+@styled
+def sweep(run: Finished) -> Figure:
+    """MSE and coverage along the axis of a sweep, with bands of one standard error; the oracle in black."""
+    panels = grouped(run.rows, run.panel)
+    fig, flat = figure(2, len(panels), (max(3.6 * len(panels), 5.4), 5.6))
+    for axis in flat:
+        axis.sharex(flat[0]) if axis is not flat[0] else None
+    for column, (title, rows) in enumerate(panels.items()):
+        error, coverage = flat[column], flat[len(panels) + column]
+        for name, mine in grouped(rows, run.method).items():
+            for axis, key in ((error, "mse"), (coverage, "covered")):
+                _curve(axis, run, mine, key, color=LOOKS[name].colour, ls=LOOKS[name].line, label=shown(name))
+        oracle = [row for row in rows if row.get("oracle_mse") is not None]
+        if oracle:
+            _curve(error, run, oracle, "oracle_mse", color="black", ls="-", label="oracle")
+        coverage.axhline(_NOMINAL, ls=":", color=COLOURS["prior"])
+        error.set(title=title, yscale="log", ylabel="MSE" if column == 0 else "")
+        coverage.set(xlabel=_NAMES[run.experiment.axis], ylabel="coverage" if column == 0 else "", ylim=(-0.04, 1.04))
+        error.sharey(flat[0]) if column else None
+        error.tick_params(labelbottom=False)
+        if run.experiment.axis in _LOGARITHMIC:
+            error.set_xscale("log")
+    legend_above(fig, flat[0])
+    return fig
+
+
+def _curve(axis: Axes, run: Finished, rows: Rows, key: str, **look) -> None:
+    places = sorted(grouped(rows, run.place).items())
+    rows_here = [once_a_data_set(here) if key == "oracle_mse" else here for _, here in places]
+    x = np.array([place for place, _ in places])
+    y, errors = np.array([_mean(values(here, key)) for here in rows_here]).T
+    axis.plot(x, y, marker="o", ms=3, lw=1.8, **look)
+    axis.fill_between(x, y - errors, y + errors, color=look["color"], alpha=0.2, lw=0)
+
+
+@styled
+def efficiency(run: Finished) -> Figure | None:
+    """What robustness costs on clean data: posterior standard deviations over those of NLE, by parameter."""
+    places = sorted(grouped([r for r in run.rows if r["contamination"] == NONE], run.place).items())
+    ratios = {place: found for place, rows in places if (found := sd_ratios(run, rows))}
+    if not ratios:
+        return None
+    names = run.task.parameter_names
+    fig, axes = figure(1, len(names), (2.5 * len(names), 3.0))
+    for j, axis in enumerate(axes):
+        for name in dict.fromkeys(name for found in ratios.values() for name in found):
+            x = np.array([place for place, found in ratios.items() if name in found])
+            y, errors = np.array([_mean(ratios[place][name][:, j]) for place in x]).T
+            look = LOOKS[name]
+            axis.plot(x, y, color=look.colour, ls=look.line, marker=look.marker, ms=4, label=shown(name))
+            axis.fill_between(x, y - errors, y + errors, color=look.colour, alpha=0.2, lw=0)
+        axis.axhline(1, ls=":", color=COLOURS["prior"])
+        axis.set(xlabel=_NAMES[run.experiment.axis], title=names[j], yscale="log")
+        if run.experiment.axis in _LOGARITHMIC:
+            axis.set_xscale("log")
+    axes[0].set_ylabel("sd / sd of NLE")
+    legend_above(fig, axes[0])
+    return fig
+
+
+@styled
+def bench(run: Finished) -> Figure:
+    """Error in units of the oracle's, and coverage, by kind of outliers."""
+    kinds = grouped(run.rows, about)
+    fig, (error, coverage) = figure(1, 2, (8.6, 0.42 * len(kinds) + 1.6))
+    for label, look in looks(run).items():
+        for axis, key in ((error, "mse"), (coverage, "covered")):
+            points = []
+            for y, rows in enumerate(kinds.values()):
+                mine = [row for row in rows if row["method"] == label]
+                if mine:
+                    value, spread = _mean(values(mine, key))
+                    scale = _mean(values(mine, "oracle_mse"))[0] if key == "mse" else 1.0
+                    points.append((value / scale, y, spread / scale))
+            x, y, errors = np.array(points).T
+            style = {"color": look.colour, "marker": look.marker, "ms": 8, "ls": "none", "capsize": 2}
+            axis.errorbar(x, y, xerr=errors, label=shown(label), mec="white", mew=0.6, **style)
+    for axis in (error, coverage):
+        axis.set(yticks=range(len(kinds)), ylim=(len(kinds) - 0.5, -0.5))
+        axis.grid(axis="y", alpha=0.25)
+    error.set(xscale="log", xlabel="MSE / MSE of the oracle", yticklabels=list(kinds))
+    error.axvline(1, color="black", lw=1)
+    coverage.set(xlabel="coverage of the 95 % region", xlim=(-0.04, 1.04), yticklabels=[])
+    coverage.axvline(_NOMINAL, ls=":", color=COLOURS["prior"])
+    legend_above(fig, error)
+    return fig
+
+
+def _mean(column: np.ndarray) -> tuple[float, float]:
+    return float(column.mean()), standard_error(column)

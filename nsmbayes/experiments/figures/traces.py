@@ -1,0 +1,39 @@
+"""How learning rates were found."""
+
+from matplotlib.figure import Figure
+
+from nsmbayes.experiments.figures.looks import looks
+from nsmbayes.experiments.finished import Finished, grouped, shown
+from nsmbayes.report.style import COLOURS, figure, styled
+
+_TARGET = 0.95
+
+
+@styled
+def traces(run: Finished) -> Figure | None:
+    """Learning rate and coverage in every repeat: step by step, or where rates were searched, against each other."""
+    found = grouped((trace for repeat in run.repeats for trace in repeat["traces"]), lambda trace: trace["method"])
+    if not found:
+        return None
+    stochastic = run.preset == "paper"
+    fig, axes = figure(1 + stochastic, len(found), (3.6 * max(len(found), 2), 2.5 * (1 + stochastic) + 0.4))
+    for column, (label, all_traces) in enumerate(found.items()):
+        look = {"color": looks(run)[label].colour, "alpha": 0.6, "lw": 1.2}
+        top, bottom = axes[column], axes[-len(found) + column]
+        for trace in all_traces:
+            betas, coverages = trace["betas"], trace["coverages"]
+            if stochastic:
+                steps = range(1, len(betas) + 1)
+                top.plot(steps, betas, **look)
+                bottom.plot(steps, coverages, **look)
+            else:
+                bottom.plot(betas, coverages, marker="o", ms=3 if len(betas) > 1 else 6, **look)
+        top.set(title=shown(label), yscale="log" if stochastic else "linear")
+        if stochastic:
+            top.set(ylabel="learning rate β")
+            bottom.set(xlabel="step")
+        else:
+            bottom.set(xlabel="learning rate β", xscale="log")
+        bottom.axhline(_TARGET, ls=":", color=COLOURS["prior"])
+        bottom.set(ylabel="bootstrap coverage", ylim=(-0.03, 1.05))
+    return fig
