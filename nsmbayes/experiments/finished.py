@@ -124,6 +124,11 @@ def mean(rows: Rows, key: str) -> float | None:
     return float(column.mean()) if column.size else None
 
 
+def uncompiled(rows: Rows) -> Rows:
+    """Rows whose seconds hold no compilation, as far as that was noted; all of them, if each holds some."""
+    return [row for row in rows if not row.get("compiled")] or rows
+
+
 def standard_error(column: np.ndarray) -> float:
     """That of the mean; 0 for one value, about which nothing is known."""
     return float(column.std(ddof=1) / np.sqrt(column.size)) if column.size > 1 else 0.0

@@ -17,6 +17,7 @@ from nsmbayes.experiments.finished import (
     sd_ratios,
     shown,
     standard_error,
+    uncompiled,
     values,
 )
 from nsmbayes.experiments.paper import Printed
@@ -24,6 +25,16 @@ from nsmbayes.methods import METHODS
 from nsmbayes.tasks import NONE
 
 OURS, PAPERS_CHOICES, THE_PAPERS = "ours", "ours, `--preset paper`", "the paper's"
+LEGEND = (
+    "Numbers are means (standard deviations) over the repeats, seconds means. MSE is the posterior expectation of the "
+    "squared distance to the true parameters; coverage is how often the 95 % region holds them; converged is how often "
+    "the chains met our criterion. MMD² is taken to the posterior given the data before contamination. The oracle is "
+    "the best posterior given the observations that were left alone: under the exact likelihood where the task has "
+    "one, else NLE's. The first posterior that a process builds includes the time of compilation, which has a column "
+    "of its own where it was noted. A number in the last column says that MSE or MMD² is more than two of the paper's "
+    "standard deviations from the paper's, or coverage more than 25 points; where we know the reason, it is below the "
+    "table."
+)
 _AXES = {"fraction": "share of outliers", "distance": "distance", "n": "n", "zeta": "zeta", "m": "simulations"}
 
 
@@ -60,11 +71,6 @@ def _share(title: str, key: str) -> Column:
     return Column(title, lambda line: _percent(mean(line.rows, key)))
 
 
-def _timed(rows: Rows, *, compiled: bool) -> Rows:
-    """Rows whose seconds hold compilation or do not. Where that was not noted, they do: the first is always one."""
-    return [row for row in rows if row.get("compiled", True) == compiled]
-
-
 _COVERAGE = Column(
     "coverage", lambda line: _percent(mean(line.rows, "covered")), lambda printed: _percent(printed.coverage)
 )
@@ -73,10 +79,12 @@ _TRAIN = Column(
 )
 _INFER = Column(
     "infer, s",
-    lambda line: _seconds(mean(_timed(line.rows, compiled=False), "infer_s")),
+    lambda line: _seconds(mean([row for row in line.rows if not row.get("compiled")], "infer_s")),
     lambda printed: _seconds(printed.infer_s),
 )
-_INFER_FIRST = Column("with compilation, s", lambda line: _seconds(mean(_timed(line.rows, compiled=True), "infer_s")))
+_INFER_FIRST = Column(
+    "with compilation, s", lambda line: _seconds(mean([row for row in line.rows if row.get("compiled")], "infer_s"))
+)
 _SCORES = (
     Column("repeats", lambda line: str(len(line.rows))),
     _score("mse"),
@@ -148,7 +156,7 @@ def scores(runs: Sequence[Finished], reasons: Reasons | None = None) -> dict[str
     With `reasons`, by (experiment, label of the method, preset), every disagreement with the paper needs one, and
     every reason a disagreement.
     """
-    tables, used = {}, set()
+    tables = {}
     for name in dict.fromkeys(about(row) for run in runs for row in run.rows):
         lines, oracle = [], []
         for run in runs:
@@ -167,7 +175,6 @@ def scores(runs: Sequence[Finished], reasons: Reasons | None = None) -> dict[str
                 if reasons is not None:
                     key = (run.experiment.name, label, run.preset)
                     line = replace(line, reason=reasons.get(key, "") if line.printed else "")
-                    used.add(key)
                 lines.append(line)
         order = list(dict.fromkeys(line.label for line in lines))
         lines.sort(key=lambda line: order.index(line.label))
@@ -243,7 +250,7 @@ def bench(run: Finished) -> str:
                 *(_percent(mean(rows, key)) for key in ("covered_50", "covered_80", "covered")),
                 _number(mean(rows, "mmd2_oracle")),
                 *([f"{value:+.1f}" for value in bias] if located else [""] * len(names)),
-                _seconds(mean(rows, "infer_s")),
+                _seconds(mean(uncompiled(rows), "infer_s")),
             ]
         )
     return markdown(cells)
@@ -279,9 +286,23 @@ TABLES: dict[str, Callable[[Finished], dict[str, str]]] = {
 }
 
 
+LEGENDS = {
+    "scores": LEGEND,
+    "sweep": (
+        "MSE: mean over the repeats (standard error). Coverage: of the 95 % region. sd / NLE's: geometric mean over "
+        "repeats and parameters of the posterior standard deviation over NLE's on the same clean data."
+    ),
+    "bench": (
+        "MSE: mean over the repeats (standard deviation); beside it over the oracle's mean MSE. 50, 80 and 95 %: how "
+        "often regions of that probability hold the truth. Bias: posterior mean minus truth in posterior standard "
+        "deviations, averaged over the repeats. Seconds are without compilation where that was noted."
+    ),
+}
+
+
 def write(run: Finished) -> str:
     """All tables of one experiment, as a page."""
-    parts = [f"# {run.experiment.name}: {run.experiment.title}"]
+    parts = [f"# {run.experiment.name}: {run.experiment.title}", LEGENDS[run.experiment.table]]
     for title, text in TABLES[run.experiment.table](run).items():
         parts += [f"## {title}", text] if title else [text]
     return "\n\n".join(parts) + "\n"

@@ -1,5 +1,7 @@
 """Figures of what was observed."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -13,10 +15,11 @@ from nsmbayes.tasks import radio, sir
 _SETS = 1000  # simulated data sets behind the observed ones, as many as the paper's RSNLE simulates
 
 
-def _first(run: Finished) -> dict:
-    """Size, seed and share of outliers of the first repeat's first data."""
+def _first(run: Finished) -> dict[str, Any]:
+    """Size and seed of the first repeat's first data, and the share that the task's own contamination has touched."""
     row = run.repeats[0]["rows"][0]
-    return {"n": row["n"], "seed": row["seed"], "fraction": row["fraction"]}
+    usual = row["contamination"] == run.task.contaminations[0]
+    return {"n": row["n"], "seed": row["seed"], "fraction": row["fraction"] if usual else 0.0}
 
 
 def trajectories(run: Finished) -> Figure:

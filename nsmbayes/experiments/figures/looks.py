@@ -4,10 +4,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nsmbayes.experiments.finished import Finished, grouped
 from nsmbayes.report.style import LOOKS, Look
 
+_MARKS = ((0.7, (1, 1.5, 2, 3, 4, 5, 6, 8)), (1.8, (1, 2, 5)), (np.inf, (1,)))  # by the decades that an axis spans
 _PALEST = 0.65  # share of white in the first of several lines of one method
 
 
@@ -35,3 +37,26 @@ def legend_above(fig: Figure, *axes: Axes, columns: int = 4) -> None:
         fontsize=9,
         handlelength=2.8,
     )
+
+
+def logarithmic(*axes: Axes, x: bool = False, y: bool = False) -> None:
+    """Logarithmic axes with plain numbers beside them, as many as there is room for. Call it when all is drawn."""
+    for axis in axes:
+        for name in "x" * x + "y" * y:
+            axis.set(**{f"{name}scale": "log"})
+            side = axis.xaxis if name == "x" else axis.yaxis
+            axis.autoscale_view()
+            low, high = side.get_view_interval()
+            marks = next(subs for decades, subs in _MARKS if np.log10(high / low) < decades)
+            side.set_major_locator(LogLocator(subs=marks))
+            side.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
+            side.set_minor_formatter(NullFormatter())
+
+
+def _plain(value: float) -> str:
+    exponent = int(np.floor(np.log10(value) + 1e-9))
+    if -3 < exponent < 4:
+        return f"{value:g}"
+    digit = f"{value / 10.0**exponent:g}"
+    factor = "" if digit == "1" else f"{digit}\\cdot"
+    return f"${factor}10^{{{exponent}}}$"

@@ -122,10 +122,7 @@ def pairs(run: Finished) -> Figure:
                 axis.set_xlabel(f"$\\theta_{j + 1}$ ({task.parameter_names[j]})")
             if j == 0 and i > 0:
                 axis.set_ylabel(f"$\\theta_{i + 1}$ ({task.parameter_names[i]})")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    axes[0, 1].set_visible(True)
-    axes[0, 1].axis("off")
-    axes[0, 1].legend(handles, labels, loc="upper left", handlelength=3.2)
+    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="upper right", handlelength=2.8)
     return fig
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nsmbayes.experiments.figures.looks import legend_above, looks
+from nsmbayes.experiments.figures.looks import legend_above, logarithmic, looks
 from nsmbayes.experiments.finished import (
     Finished,
     Rows,
@@ -14,6 +14,7 @@ from nsmbayes.experiments.finished import (
     sd_ratios,
     shown,
     standard_error,
+    uncompiled,
     values,
 )
 from nsmbayes.report.style import COLOURS, LOOKS, figure, styled
@@ -28,6 +29,7 @@ _NAMES = {
     "m": "simulations m",
 }
 _NOMINAL = 0.95
+_BESIDE = 0.22  # how far methods stand above and below the line of their data
 
 
 @styled
@@ -36,12 +38,13 @@ def times(run: Finished) -> Figure:
     fig, axes = figure(1, 2, (8.0, 3.4))
     for axis, (key, name) in zip(axes, (("mse", "MSE"), ("mmd2_ref", "MMD² to the reference")), strict=True):
         for label, rows in grouped(run.rows, lambda row: row["method"]).items():
-            (x, x_error), (y, y_error) = (_mean(values(rows, column)) for column in ("infer_s", key))
+            (x, x_error), (y, y_error) = _mean(values(uncompiled(rows), "infer_s")), _mean(values(rows, key))
             look = looks(run)[label]
             style = {"color": look.colour, "marker": look.marker, "ms": 9, "ls": "none", "capsize": 3}
             axis.errorbar(x, y, y_error, x_error, label=shown(label), mec="white", mew=0.6, **style)
-        axis.set(xscale="log", yscale="log", xlabel="inference, seconds", ylabel=name)
+        axis.set(xlabel="inference, seconds", ylabel=name)
         axis.grid(alpha=0.25)
+        logarithmic(axis, x=True, y=True)
     legend_above(fig, axes[0], columns=5)
     return fig
 
@@ -51,8 +54,10 @@ def sweep(run: Finished) -> Figure:
     """MSE and coverage along the axis of a sweep, with bands of one standard error; the oracle in black."""
     panels = grouped(run.rows, run.panel)
     fig, flat = figure(2, len(panels), (max(3.6 * len(panels), 5.4), 5.6))
-    for axis in flat:
-        axis.sharex(flat[0]) if axis is not flat[0] else None
+    for i, axis in enumerate(flat[1:], 1):
+        axis.sharex(flat[0])
+        if i != len(panels):
+            axis.sharey(flat[0] if i < len(panels) else flat[len(panels)])
     for column, (title, rows) in enumerate(panels.items()):
         error, coverage = flat[column], flat[len(panels) + column]
         for name, mine in grouped(rows, run.method).items():
@@ -62,12 +67,11 @@ def sweep(run: Finished) -> Figure:
         if oracle:
             _curve(error, run, oracle, "oracle_mse", color="black", ls="-", label="oracle")
         coverage.axhline(_NOMINAL, ls=":", color=COLOURS["prior"])
-        error.set(title=title, yscale="log", ylabel="MSE" if column == 0 else "")
+        error.set(title=title, ylabel="MSE" if column == 0 else "")
         coverage.set(xlabel=_NAMES[run.experiment.axis], ylabel="coverage" if column == 0 else "", ylim=(-0.04, 1.04))
-        error.sharey(flat[0]) if column else None
         error.tick_params(labelbottom=False)
-        if run.experiment.axis in _LOGARITHMIC:
-            error.set_xscale("log")
+    logarithmic(*flat[: len(panels)], y=True)
+    logarithmic(*flat, x=run.experiment.axis in _LOGARITHMIC)
     legend_above(fig, flat[0])
     return fig
 
@@ -90,6 +94,8 @@ def efficiency(run: Finished) -> Figure | None:
         return None
     names = run.task.parameter_names
     fig, axes = figure(1, len(names), (2.5 * len(names), 3.0))
+    for axis in axes[1:]:
+        axis.sharey(axes[0])
     for j, axis in enumerate(axes):
         for name in dict.fromkeys(name for found in ratios.values() for name in found):
             x = np.array([place for place, found in ratios.items() if name in found])
@@ -98,9 +104,8 @@ def efficiency(run: Finished) -> Figure | None:
             axis.plot(x, y, color=look.colour, ls=look.line, marker=look.marker, ms=4, label=shown(name))
             axis.fill_between(x, y - errors, y + errors, color=look.colour, alpha=0.2, lw=0)
         axis.axhline(1, ls=":", color=COLOURS["prior"])
-        axis.set(xlabel=_NAMES[run.experiment.axis], title=names[j], yscale="log")
-        if run.experiment.axis in _LOGARITHMIC:
-            axis.set_xscale("log")
+        axis.set(xlabel=_NAMES[run.experiment.axis], title=names[j])
+    logarithmic(*axes, x=run.experiment.axis in _LOGARITHMIC, y=True)
     axes[0].set_ylabel("sd / sd of NLE")
     legend_above(fig, axes[0])
     return fig
@@ -111,7 +116,9 @@ def bench(run: Finished) -> Figure:
     """Error in units of the oracle's, and coverage, by kind of outliers."""
     kinds = grouped(run.rows, about)
     fig, (error, coverage) = figure(1, 2, (8.6, 0.42 * len(kinds) + 1.6))
-    for label, look in looks(run).items():
+    styles = looks(run)
+    beside = dict(zip(styles, np.linspace(-_BESIDE, _BESIDE, len(styles)) * (len(styles) > 1), strict=True))
+    for label, look in styles.items():
         for axis, key in ((error, "mse"), (coverage, "covered")):
             points = []
             for y, rows in enumerate(kinds.values()):
@@ -119,15 +126,16 @@ def bench(run: Finished) -> Figure:
                 if mine:
                     value, spread = _mean(values(mine, key))
                     scale = _mean(values(mine, "oracle_mse"))[0] if key == "mse" else 1.0
-                    points.append((value / scale, y, spread / scale))
+                    points.append((value / scale, y + beside[label], spread / scale))
             x, y, errors = np.array(points).T
-            style = {"color": look.colour, "marker": look.marker, "ms": 8, "ls": "none", "capsize": 2}
+            style = {"color": look.colour, "marker": look.marker, "ms": 7, "ls": "none", "capsize": 2}
             axis.errorbar(x, y, xerr=errors, label=shown(label), mec="white", mew=0.6, **style)
     for axis in (error, coverage):
         axis.set(yticks=range(len(kinds)), ylim=(len(kinds) - 0.5, -0.5))
         axis.grid(axis="y", alpha=0.25)
-    error.set(xscale="log", xlabel="MSE / MSE of the oracle", yticklabels=list(kinds))
+    error.set(xlabel="MSE / MSE of the oracle", yticklabels=list(kinds))
     error.axvline(1, color="black", lw=1)
+    logarithmic(error, x=True)
     coverage.set(xlabel="coverage of the 95 % region", xlim=(-0.04, 1.04), yticklabels=[])
     coverage.axvline(_NOMINAL, ls=":", color=COLOURS["prior"])
     legend_above(fig, error)
