@@ -56,11 +56,11 @@ _ONE_LEVEL = (
 ABOUT = {
     "gnk": (
         "A guarantee is a proof that outliers cannot carry the posterior away, as the paper's Table 1 has it; what is "
-        "certified of a fitted network is another matter ([guarantees](guarantees.md)). With our choices MMD² is taken to the exact posterior given the data before contamination, so "
-        "that it cannot be compared with the paper's, which is to NLE, as with `--preset paper`. The weight of "
-        "NSM-Bayes-conj was chosen on contaminated g-and-k data; [its page](conjugate.md) says what it reaches on data "
-        "that nothing was tuned on. What explains the numbers of each of the other methods is in "
-        "[the other robust methods](baselines.md)."
+        "certified of a fitted network is another matter ([guarantees](guarantees.md)). With our choices MMD² is taken "
+        "to the exact posterior given the data before contamination, so that it cannot be compared with the paper's, "
+        "which is to NLE, as with `--preset paper`. The weight of NSM-Bayes-conj was chosen on contaminated g-and-k "
+        "data; [its page](conjugate.md) says what it reaches on data that nothing was tuned on. What explains the "
+        "numbers of each of the other methods is in [the other robust methods](baselines.md)."
     ),
     "sir": f"MMD² is taken to NLE on the clean data with the same network. {_ONE_LEVEL}",
     "sir-heavy": "Standard Cauchy noise is added to the summaries; the paper shows a figure and prints no numbers.",

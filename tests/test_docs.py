@@ -1,7 +1,6 @@
 """The code in README and tutorials runs as printed, and no link or picture of the documentation is missing."""
 
 import ast
-import importlib.util
 import re
 import shlex
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 
 import nsmbayes as nsm
 from nsmbayes.cli import main
-from nsmbayes.experiments.paper import Printed
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ("README.md", "docs/tutorial-gnk.md", "docs/your-own-simulator.md")
@@ -94,7 +92,9 @@ def test_links_and_pictures_exist(page):
 
 
 def test_pictures_are_small():
-    assert all(picture.stat().st_size < 300_000 for picture in (ROOT / "docs" / "images").iterdir())
+    pictures = list((ROOT / "docs" / "images").rglob("*.png"))
+    assert pictures
+    assert all(picture.stat().st_size < 300_000 for picture in pictures)
 
 
 def test_readme_is_short():
@@ -104,59 +104,3 @@ def test_readme_is_short():
 def test_the_results_page_is_what_the_stored_rows_say():
     script = ROOT / "docs" / "make_results.py"
     assert subprocess.run([sys.executable, str(script), "--check"], check=False).returncode == 0
-
-
-@pytest.fixture(scope="module")
-def results():
-    spec = importlib.util.spec_from_file_location("make_results", ROOT / "docs" / "make_results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
-def _rows(**changed):
-    """Four repeats that score as `_PRINTED`, but for what is changed."""
-    scores = {"mse": 4.0, "mmd2_ref": 0.5, "converged": True, "train_s": 1.0, "infer_s": 1.0, "hits": 2} | changed
-    return [scores | {"covered": i < scores["hits"]} for i in range(4)]
-
-
-_PRINTED = Printed((4.0, 1.0), (0.5, 0.125), 0.5, None, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("changed", "found"),
-    [
-        ({}, []),
-        ({"mse": 6.0, "mmd2_ref": 0.25, "hits": 3}, []),
-        ({"mse": 6.01}, ["MSE"]),
-        ({"mse": 1.99}, ["MSE"]),
-        ({"mmd2_ref": 0.76}, ["MMD²"]),
-        ({"hits": 0}, ["coverage"]),
-        ({"mse": 7.0, "mmd2_ref": 0.0, "hits": 4}, ["MSE", "MMD²", "coverage"]),
-    ],
-)
-def test_the_results_page_knows_disagreement_with_the_paper(results, changed, found):
-    assert results.disagreements(results.Line("ours", _rows(**changed)), _PRINTED) == found
-
-
-def test_mmd_to_another_reference_is_not_compared(results):
-    line = results.Line("ours", _rows(mmd2_ref=0.9), same_reference=False)
-    assert results.disagreements(line, _PRINTED) == []
-
-
-@pytest.mark.parametrize(("mse", "reason"), [(9.0, ""), (4.0, "no reason to give one")])
-def test_the_results_page_gives_a_reason_for_every_disagreement_and_no_other(results, mse, reason):
-    with pytest.raises(ValueError, match="disagrees in"):
-        results.table([results.Group("NLE", [results.Line("ours", _rows(mse=mse), reason)], _PRINTED)])
-
-
-def test_the_results_page_shows_and_numbers_a_disagreement(results):
-    lines = [results.Line("ours", _rows()), results.Line("others", _rows(mse=9.0), "planted")]
-    text = results.table([results.Group("NLE", lines, _PRINTED)])
-    *rows, _, note = text.splitlines()
-    assert [row.rstrip(" |")[-1:] == "1" for row in rows if "others" in row] == [True]
-    assert note == "1. NLE, others (MSE): planted."

@@ -238,8 +238,8 @@ def bench(run: Finished) -> str:
     cells[0] += [f"bias of {name}, sd" for name in names] + ["infer, s"]
     for (data, label), rows in grouped(run.rows, lambda row: (about(row), row["method"])).items():
         error, best = mean(rows, "mse"), mean(rows, "oracle_mse")
-        located = [row for row in rows if row.get("mean") is not None and row.get("sd") is not None]
-        bias = np.mean([(np.array(r["mean"]) - run.task.theta_true) / np.array(r["sd"]) for r in located], axis=0)
+        located = _located(rows)
+        bias = [(np.array(row["mean"]) - run.task.theta_true) / np.array(row["sd"]) for row in located]
         cells.append(
             [
                 data,
@@ -249,7 +249,7 @@ def bench(run: Finished) -> str:
                 _number(error / best) if error is not None and best else "",
                 *(_percent(mean(rows, key)) for key in ("covered_50", "covered_80", "covered")),
                 _number(mean(rows, "mmd2_oracle")),
-                *([f"{value:+.1f}" for value in bias] if located else [""] * len(names)),
+                *([f"{value:+.1f}" for value in np.mean(bias, axis=0)] if located else [""] * len(names)),
                 _seconds(mean(uncompiled(rows), "infer_s")),
             ]
         )
@@ -261,12 +261,16 @@ def parameters(run: Finished) -> str:
     names = run.task.parameter_names
     cells = [["data", "method", *(f"theta_{i} ({name})" for i, name in enumerate(names, 1))]]
     for (data, label), rows in grouped(run.rows, lambda row: (about(row), row["method"])).items():
-        located = [row for row in rows if row.get("mean") is not None and row.get("sd") is not None]
-        if located:
+        if located := _located(rows):
             error = np.mean([row["mean"] for row in located], axis=0) - run.task.theta_true
             sd = np.mean([row["sd"] for row in located], axis=0)
             cells.append([data, shown(label), *map(_pair, zip(error, sd, strict=True))])
     return markdown(cells) if len(cells) > 1 else ""
+
+
+def _located(rows: Rows) -> Rows:
+    """Rows that say where the posterior is."""
+    return [row for row in rows if row.get("mean") is not None and row.get("sd") is not None]
 
 
 def _all_scores(run: Finished) -> dict[str, str]:

@@ -40,7 +40,7 @@ def illustration(run: Finished) -> Figure:
         twin.set(ylabel="weight", ylim=(0, 1.05), yticks=[0, 0.5, 1])
     draws = {label: arrays[f"0:{label}"] for label in (NLE.name, NSMBayes.name) if label in run.methods}
     for axis, j in zip(right, (1, 2), strict=True):
-        grid = _grid([*draws.values()], task.theta_true, j, reach=None)
+        grid = _grid([*draws.values()] or [arrays["0:reference"]], task.theta_true, j, reach=None)
         axis.plot(grid, task.prior.marginal(j, grid), ls=":", color=COLOURS["prior"], label="prior")
         for label, own in draws.items():
             _density(axis, grid, own[:, j], color=LOOKS[label].colour, lw=2, ls=LOOKS[label].line, label=shown(label))
