@@ -1,6 +1,8 @@
 """The code in README and tutorials runs as printed, and no link or picture of the documentation is missing."""
 
 import ast
+import importlib.util
+import json
 import re
 import shlex
 import subprocess
@@ -9,9 +11,12 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+from experiments.synthetic import finished
+from matplotlib.figure import Figure
 
 import nsmbayes as nsm
 from nsmbayes.cli import main
+from nsmbayes.experiments import catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ("README.md", "docs/tutorial-gnk.md", "docs/your-own-simulator.md")
@@ -104,3 +109,65 @@ def test_readme_is_short():
 def test_the_results_page_is_what_the_stored_rows_say():
     script = ROOT / "docs" / "make_results.py"
     assert subprocess.run([sys.executable, str(script), "--check"], check=False).returncode == 0
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """The script of the results page, with folders of its own."""
+    spec = importlib.util.spec_from_file_location("make_results", ROOT / "docs" / "make_results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(module, "PICTURES", tmp_path / "pictures")
+    module.RESULTS.mkdir()
+    return module
+
+
+def _store(results, tmp_path, experiment, name=None):
+    """Keep synthetic rows of an experiment where the page looks for them."""
+    document = finished(experiment, tmp_path).document | {"machine": _MACHINE}
+    (results.RESULTS / f"{name or experiment.name}.json").write_text(json.dumps(document))
+
+
+_MACHINE = {"cpu": "some processor", "cores": 2, "python": "3.11", "packages": {"jax": "0.0"}}
+
+
+def test_the_results_page_takes_what_is_there(results, tmp_path):
+    chosen = [catalogue.SIR_HEAVY, catalogue.GNK_ZETA, catalogue.BENCHES[1]]
+    for experiment in chosen:
+        _store(results, tmp_path, experiment, f"{experiment.name}-default")
+    Figure(figsize=(20, 1)).savefig(_folder(tmp_path / "drawn" / "gnk-zeta-default" / "figures") / "sweep.png")
+    results.take_pictures(tmp_path / "drawn")
+    text = results.page()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        f"## {experiment.title[0].upper()}{experiment.title[1:]}" for experiment in chosen
+    ]
+    assert re.findall(r"!\[.*?\]\((.*?)\)", text) == ["images/results/gnk-zeta-default-sweep.png"]
+    assert "some processor, 2 cores" in text
+    assert "NSM-Bayes: coverage" in text
+    assert "MSE / oracle's" in text
+
+
+def _folder(path):
+    path.mkdir(parents=True)
+    return path
+
+
+def test_the_results_page_wants_a_reason_for_every_disagreement(results, tmp_path):
+    _store(results, tmp_path, catalogue.SIR.only(("nsm-bayes-conj",)), "sir-default")
+    document = json.loads((results.RESULTS / "sir-default.json").read_text())
+    for row in document["rows"]:
+        row |= {"mse": 99.0, "mmd2_ref": 0.26}
+    (results.RESULTS / "sir-default.json").write_text(json.dumps(document))
+    assert "1. NSM-Bayes-conj, ours (MSE): smaller error" in results.page()
+    results.REASONS.clear()
+    with pytest.raises(ValueError, match="disagrees in"):
+        results.page()
+
+
+def test_the_results_page_refuses_a_file_with_the_name_of_another(results, tmp_path):
+    _store(results, tmp_path, catalogue.SIR_HEAVY, "sir-default")
+    with pytest.raises(ValueError, match="should be called sir-heavy-default"):
+        results.page()

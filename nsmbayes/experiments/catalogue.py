@@ -74,6 +74,20 @@ GNK_BUDGET = Experiment(
     repeats=1,
     figures=("marginals",),
 )
+SIR_BUDGET = Experiment(
+    "sir-budget",
+    "ACE with twice and GBI-SR with 44 times the simulations",
+    "sir",
+    (
+        Entry("ace"),
+        Entry("ace", "ace, more", beta=100.0, m=100_000),
+        Entry("gbi-sr"),
+        Entry("gbi-sr", "gbi-sr, more", {"simulations": 200, "warmup": 1000, "draws": 10_000}, beta=1.0, m=2_200_000),
+    ),
+    m=50_000,
+    repeats=1,
+    figures=("marginals",),
+)
 
 # --- beyond the paper ---
 
@@ -176,7 +190,8 @@ BENCHES = tuple(_bench(task, m) for task, m in (("gnk", 100_000), ("sir", 50_000
 PAPER = (GNK, SIR, SIR_HEAVY, RADIO)
 SWEEPS = (GNK_FRACTION, GNK_DISTANCE, GNK_SIZE, GNK_ZETA, GNK_SIMULATIONS)
 EXPERIMENTS = {
-    experiment.name: experiment for experiment in (*PAPER, SIR_ABLATION, SIR_BETA, GNK_BUDGET, *SWEEPS, *BENCHES)
+    experiment.name: experiment
+    for experiment in (*PAPER, SIR_ABLATION, SIR_BETA, GNK_BUDGET, SIR_BUDGET, *SWEEPS, *BENCHES)
 }
 
 
