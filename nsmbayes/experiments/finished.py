@@ -15,6 +15,15 @@ from nsmbayes.tasks import NONE, Task
 
 Rows = list[dict[str, Any]]
 
+AXES = {
+    "fraction": "share of outliers",
+    "distance": "distance of the outliers, in robust scales",
+    "n": "observations n",
+    "zeta": "ζ of the weight",
+    "m": "simulations m",
+}
+"""What a sweep may vary, in words."""
+
 
 @dataclass(frozen=True, eq=False)
 class Finished:

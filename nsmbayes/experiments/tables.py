@@ -8,6 +8,7 @@ import numpy as np
 
 from nsmbayes.experiments import paper
 from nsmbayes.experiments.finished import (
+    AXES,
     Finished,
     Rows,
     about,
@@ -35,7 +36,6 @@ LEGEND = (
     "standard deviations from the paper's, or coverage more than 25 points; where we know the reason, it is below the "
     "table."
 )
-_AXES = {"fraction": "share of outliers", "distance": "distance", "n": "n", "zeta": "zeta", "m": "simulations"}
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def sweep(run: Finished) -> dict[str, str]:
         names = list(dict.fromkeys(map(run.method, rows)))
         ratios = NONE in {row["contamination"] for row in rows} and run.experiment.axis == "n"
         others = [name for name in names if ratios and name != "nle"]
-        head = [_AXES[run.experiment.axis], "repeats", "oracle's MSE"]
+        head = [AXES[run.experiment.axis], "repeats", "oracle's MSE"]
         head += [f"{shown(name)}: {what}" for name in names for what in ("MSE", "coverage")]
         cells = [head + [f"{shown(name)}: sd / NLE's" for name in others]]
         for place, here in sorted(grouped(rows, run.place).items()):

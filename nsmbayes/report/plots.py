@@ -1,7 +1,8 @@
 """Figures about one posterior."""
 
+from collections.abc import Callable, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
@@ -126,53 +127,79 @@ def plot_marginals(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray,
     return fig
 
 
+class PairLook(NamedTuple):
+    """Draws of one distribution in a pair plot, and how they are shown."""
+
+    draws: Float[np.ndarray, "m d"]
+    marginal: Callable[[int, Float[np.ndarray, " k"]], Float[np.ndarray, " k"]]
+    colour: Any
+    line: Any = "-"
+    marker: str = "o"
+    points: int = 300
+    contours: bool = True
+
+
 @styled
 def plot_pairs(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
     """Every pair of parameters of one or more posteriors: draws, and the contours around 50 and 95 % of them.
 
     Marginals are on the diagonal. At most `_PAIRS` parameters are shown, the first ones.
     """
-    first = next(iter(posteriors.values()))
-    d = min(first.dim, _PAIRS)
+    colours = _colours(posteriors)
+    looks = {
+        label: PairLook(p.sample((_PAIR_DRAWS,), seed=0), p.marginal, colours[label]) for label, p in posteriors.items()
+    }
+    return draw_pairs(looks, next(iter(posteriors.values())).parameter_names, truth=truth)
+
+
+@styled
+def draw_pairs(
+    looks: dict[str, PairLook], names: Sequence[str], *, truth: Float[np.ndarray, " d"] | None = None
+) -> Figure:
+    """The same of draws."""
+    d = min(len(names), _PAIRS)
     fig, flat = figure(d, d, (1.9 * d + 0.6, 1.8 * d + 0.6))
     axes = np.array(flat).reshape(d, d)
-    colours = _colours(posteriors)
-    samples = {label: p.sample((_PAIR_DRAWS,), seed=0) for label, p in posteriors.items()}
-    low, high = (np.quantile(np.concatenate(list(samples.values())), q, axis=0) for q in (0.002, 0.998))
+    low, high = (np.quantile(np.concatenate([own.draws for own in looks.values()]), q, axis=0) for q in (0.002, 0.998))
+    if truth is not None:
+        low, high = np.minimum(low, truth), np.maximum(high, truth)
     low, high = low - 0.08 * (high - low), high + 0.08 * (high - low)
     for i in range(d):
         for j in range(d):
             axis: Axes = axes[i, j]
-            axis.set_xlim(low[j], high[j])
             if j > i:
                 axis.set_visible(False)
                 continue
-            for label, draws in samples.items():
+            for label, own in looks.items():
                 if i == j:
                     grid = np.linspace(low[j], high[j], 200)
-                    axis.plot(grid, posteriors[label].marginal(j, grid), color=colours[label], lw=1.6, label=label)
-                else:
-                    axis.scatter(*draws[:300, [j, i]].T, s=2, alpha=0.25, color=colours[label], lw=0, rasterized=True)
-                    contours(axis, draws[:, [j, i]], (low[[j, i]], high[[j, i]]), colours[label])
+                    axis.plot(grid, own.marginal(j, grid), color=own.colour, ls=own.line, lw=1.6, label=label)
+                    continue
+                points = own.draws[: own.points, [j, i]]
+                axis.scatter(*points.T, s=4, alpha=0.25, color=own.colour, marker=own.marker, lw=0, rasterized=True)
+                if own.contours:
+                    _contours(axis, own.draws[:, [j, i]], (low[[j, i]], high[[j, i]]), own.colour)
             if truth is not None:
                 axis.axvline(truth[j], ls="--", color=COLOURS["truth"], lw=1)
                 if i != j:
                     axis.axhline(truth[i], ls="--", color=COLOURS["truth"], lw=1)
+            axis.set_xlim(low[j], high[j])
+            axis.locator_params(nbins=4)
             if i != j:
                 axis.set_ylim(low[i], high[i])
             if i == d - 1:
-                axis.set_xlabel(first.parameter_names[j], parse_math=_is_math(first.parameter_names[j]))
+                axis.set_xlabel(names[j], parse_math=_is_math(names[j]))
             if j == 0 and i > 0:
-                axis.set_ylabel(first.parameter_names[i], parse_math=_is_math(first.parameter_names[i]))
+                axis.set_ylabel(names[i], parse_math=_is_math(names[i]))
             axis.tick_params(labelsize=8, labelbottom=i == d - 1, labelleft=j == 0 and i > 0)
             if i == j:
                 axis.set(yticks=[], ylim=(0, None))
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside upper right", fontsize=9)
+    place = "upper right" if d > 3 else "outside upper right"  # where no panels are, if that is room enough
+    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc=place, fontsize=9, handlelength=2.8)
     return fig
 
 
-def contours(axis: Axes, draws: Float[np.ndarray, "n 2"], box: tuple[np.ndarray, np.ndarray], colour: Any) -> None:
+def _contours(axis: Axes, draws: Float[np.ndarray, "n 2"], box: tuple[np.ndarray, np.ndarray], colour: Any) -> None:
     """Contours of a kernel density estimate around 50 and 95 % of the draws."""
     if np.linalg.matrix_rank(np.cov(draws.T), hermitian=True) < 2:
         return  # draws on a line have no density in the plane

@@ -145,7 +145,7 @@ def test_a_sweep_has_a_line_for_each_place(tmp_path):
     data = tuple(Data(kind, n=n) for kind in ("shift", "none") for n in (10, 1000))
     run = finished(replace(catalogue.GNK_SIZE, data=data), tmp_path)
     dirty, clean = (_cells(text) for text in tables.sweep(run).values())
-    assert [row["n"] for row in dirty] == ["10", "1,000"]
+    assert [row["observations n"] for row in dirty] == ["10", "1,000"]
     rows = [row for row in run.rows if (row["method"], row["contamination"], row["n"]) == ("nle", "none", 10)]
     mse = [row["mse"] for row in rows]
     assert clean[0]["NLE: MSE"] == f"{np.mean(mse):.2f} ({np.std(mse, ddof=1) / np.sqrt(2):.2f})"

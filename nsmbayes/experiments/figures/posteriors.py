@@ -14,12 +14,13 @@ from nsmbayes.experiments.figures.looks import legend_above, looks
 from nsmbayes.experiments.finished import Finished, shown
 from nsmbayes.methods import METHODS, NLE, NSMBayes
 from nsmbayes.posteriors.empirical import Empirical
-from nsmbayes.report.plots import contours
+from nsmbayes.report.plots import PairLook, draw_pairs
 from nsmbayes.report.style import COLOURS, LOOKS, figure, styled
 from nsmbayes.weights import evaluate_many, fit_location_scatter
 
 _REACH = 6  # prior standard deviations to either side of the truth that a panel shows at most
 _BINS = 60
+_POINTS = 500
 
 
 @styled
@@ -45,7 +46,7 @@ def illustration(run: Finished) -> Figure:
         for label, own in draws.items():
             _density(axis, grid, own[:, j], color=LOOKS[label].colour, lw=2, ls=LOOKS[label].line, label=shown(label))
         axis.axvline(task.theta_true[j], ls="--", lw=1.2, color=COLOURS["truth"], label="truth")
-        _bare(axis, f"$\\theta_{j + 1}$ ({task.parameter_names[j]})")
+        _bare(axis, _name(run, j))
     legend_above(fig, *fig.axes[:1], *fig.axes[3:], right[0], columns=7)
     return fig
 
@@ -78,52 +79,24 @@ def marginals(run: Finished) -> Figure:
             for label, look in looks(run).items():
                 _density(axis, grid, draws[label][:, j], color=look.colour, ls=look.line, lw=1.6, label=shown(label))
             axis.axvline(task.theta_true[j], ls="--", lw=1.2, color=COLOURS["truth"], label="truth")
-            _bare(axis, f"$\\theta_{j + 1}$ ({task.parameter_names[j]})")
+            _bare(axis, _name(run, j))
             _cap(axis)
     legend_above(fig, axes[0, 0], columns=6)
     return fig
 
 
-@styled
 def pairs(run: Finished) -> Figure:
     """Every pair of parameters: contours for the method in closed form, draws for the others."""
-    arrays, task = run.arrays(run.repeats[0]["seed"]), run.task
-    draws, styles, d = {label: arrays[f"0:{label}"] for label in run.methods}, looks(run), task.prior.dim
-    fig, flat = figure(d, d, (2.1 * d, 2.0 * d))
-    axes = np.array(flat).reshape(d, d)
-    low, high = (np.quantile(np.concatenate(list(draws.values())), q, axis=0) for q in (0.002, 0.998))
-    low, high = np.minimum(low, task.theta_true), np.maximum(high, task.theta_true)
-    low, high = low - 0.08 * (high - low), high + 0.08 * (high - low)
-    for i in range(d):
-        for j in range(d):
-            axis: Axes = axes[i, j]
-            if j > i:
-                axis.set_visible(False)
-                continue
-            for label, own in draws.items():
-                look = styles[label]
-                if i == j:
-                    grid = np.linspace(low[j], high[j], 300)
-                    _density(axis, grid, own[:, j], color=look.colour, ls=look.line, lw=1.6, label=shown(label))
-                elif METHODS[run.methods[label]["method"]].amortised == "fully":
-                    contours(axis, own[:, [j, i]], (low[[j, i]], high[[j, i]]), look.colour)
-                else:
-                    style = {"s": 7, "alpha": 0.35, "lw": 0, "marker": look.marker, "rasterized": True}
-                    axis.scatter(*own[:500, [j, i]].T, color=look.colour, **style)
-            axis.axvline(task.theta_true[j], ls="--", color=COLOURS["truth"], lw=1)
-            axis.set_xlim(low[j], high[j])
-            if i == j:
-                axis.set(yticks=[], ylim=(0, None))
-            else:
-                axis.axhline(task.theta_true[i], ls="--", color=COLOURS["truth"], lw=1)
-                axis.set_ylim(low[i], high[i])
-            axis.tick_params(labelsize=8, labelbottom=i == d - 1, labelleft=j == 0 and i > 0)
-            if i == d - 1:
-                axis.set_xlabel(f"$\\theta_{j + 1}$ ({task.parameter_names[j]})")
-            if j == 0 and i > 0:
-                axis.set_ylabel(f"$\\theta_{i + 1}$ ({task.parameter_names[i]})")
-    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="upper right", handlelength=2.8)
-    return fig
+    arrays, task, drawn = run.arrays(run.repeats[0]["seed"]), run.task, {}
+    for label, look in looks(run).items():
+        draws, closed = arrays[f"0:{label}"], METHODS[run.methods[label]["method"]].amortised == "fully"
+        marginal = Empirical(draws).marginal
+        drawn[shown(label)] = PairLook(draws, marginal, *look, points=0 if closed else _POINTS, contours=closed)
+    return draw_pairs(drawn, [_name(run, j) for j in range(task.prior.dim)], truth=task.theta_true)
+
+
+def _name(run: Finished, j: int) -> str:
+    return f"$\\theta_{j + 1}$ ({run.task.parameter_names[j]})"
 
 
 def _grid(draws: list[np.ndarray], truth: np.ndarray, j: int, reach: float | None) -> Float[np.ndarray, " k"]:

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from nsmbayes.experiments.figures.looks import legend_above, logarithmic, looks
 from nsmbayes.experiments.finished import (
+    AXES,
     Finished,
     Rows,
     about,
@@ -21,13 +22,6 @@ from nsmbayes.report.style import COLOURS, LOOKS, figure, styled
 from nsmbayes.tasks import NONE
 
 _LOGARITHMIC = ("distance", "n", "m")
-_NAMES = {
-    "fraction": "share of outliers",
-    "distance": "distance of the outliers, in robust scales",
-    "n": "observations n",
-    "zeta": "ζ of the weight",
-    "m": "simulations m",
-}
 _NOMINAL = 0.95
 _BESIDE = 0.22  # how far methods stand above and below the line of their data
 
@@ -68,7 +62,7 @@ def sweep(run: Finished) -> Figure:
             _curve(error, run, oracle, "oracle_mse", color="black", ls="-", label="oracle")
         coverage.axhline(_NOMINAL, ls=":", color=COLOURS["prior"])
         error.set(title=title, ylabel="MSE" if column == 0 else "")
-        coverage.set(xlabel=_NAMES[run.experiment.axis], ylabel="coverage" if column == 0 else "", ylim=(-0.04, 1.04))
+        coverage.set(xlabel=AXES[run.experiment.axis], ylabel="coverage" if column == 0 else "", ylim=(-0.04, 1.04))
         error.tick_params(labelbottom=False)
     logarithmic(*flat[: len(panels)], y=True)
     logarithmic(*flat, x=run.experiment.axis in _LOGARITHMIC)
@@ -104,7 +98,7 @@ def efficiency(run: Finished) -> Figure | None:
             axis.plot(x, y, color=look.colour, ls=look.line, marker=look.marker, ms=4, label=shown(name))
             axis.fill_between(x, y - errors, y + errors, color=look.colour, alpha=0.2, lw=0)
         axis.axhline(1, ls=":", color=COLOURS["prior"])
-        axis.set(xlabel=_NAMES[run.experiment.axis], title=names[j])
+        axis.set(xlabel=AXES[run.experiment.axis], title=names[j])
     logarithmic(*axes, x=run.experiment.axis in _LOGARITHMIC, y=True)
     axes[0].set_ylabel("sd / sd of NLE")
     legend_above(fig, axes[0])
