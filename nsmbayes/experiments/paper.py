@@ -77,6 +77,12 @@ def choices(task: str, method: str) -> dict[str, Any]:
     return chosen
 
 
+def smallest_beta(task: str, method: Mapping[str, Any]) -> float | None:
+    """Where the stochastic calibration of a method stops falling, beta_0 / 100; None if it is not calibrated so."""
+    initial = _INITIAL_BETAS.get((task, method["method"]))
+    return None if initial is None or method["beta"] is not None else initial / 100
+
+
 class Allowance(NamedTuple):
     """What a baseline was allowed in the paper's experiments, for n = 100 observations."""
 

@@ -29,12 +29,13 @@ OURS, PAPERS_CHOICES, THE_PAPERS = "ours", "ours, `--preset paper`", "the paper'
 LEGEND = (
     "Numbers are means (standard deviations) over the repeats, seconds means. MSE is the posterior expectation of the "
     "squared distance to the true parameters; coverage is how often the 95 % region holds them; converged is how often "
-    "the chains met our criterion. MMD² is taken to the posterior given the data before contamination. The oracle is "
-    "the best posterior given the observations that were left alone: under the exact likelihood where the task has "
-    "one, else NLE's. The first posterior that a process builds includes the time of compilation, which has a column "
-    "of its own where it was noted. A number in the last column says that MSE or MMD² is more than two of the paper's "
-    "standard deviations from the paper's, or coverage more than 25 points; where we know the reason, it is below the "
-    "table."
+    "the chains met our criterion. β at floor is how often the paper's calibration ended at the smallest learning rate "
+    "it may choose, short of its target; coverage is then no sign of calibration. MMD² is taken to the posterior given "
+    "the data before contamination. The oracle is the best posterior given the observations that were left alone: "
+    "under the exact likelihood where the task has one, else NLE's. The first posterior that a process builds includes "
+    "the time of compilation, which has a column of its own where it was noted. A number in the last column says that "
+    "MSE or MMD² is more than two of the paper's standard deviations from the paper's, or coverage more than 25 "
+    "points; where we know the reason, it is below the table."
 )
 
 
@@ -51,6 +52,8 @@ class Line:
     """Whether MMD² is taken to the posterior that the paper takes it to."""
     reason: str | None = None
     """Why it disagrees with the paper; None if nobody was asked."""
+    floor: float | None = None
+    """The smallest learning rate that the calibration may choose."""
 
 
 class Column(NamedTuple):
@@ -69,6 +72,12 @@ def _score(key: str) -> Column:
 
 def _share(title: str, key: str) -> Column:
     return Column(title, lambda line: _percent(mean(line.rows, key)))
+
+
+def _at_floor(line: Line) -> float | None:
+    """How often the calibration gave up: at the smallest learning rate, short of its target."""
+    betas = values(line.rows, "beta")
+    return float((betas <= line.floor * (1 + 1e-6)).mean()) if line.floor is not None and betas.size else None
 
 
 _COVERAGE = Column(
@@ -90,6 +99,7 @@ _SCORES = (
     _score("mse"),
     _score("mmd2_ref"),
     _COVERAGE,
+    Column("β at floor", lambda line: _percent(_at_floor(line))),
     _share("converged", "converged"),
     _TRAIN,
     _INFER,
@@ -171,6 +181,7 @@ def scores(runs: Sequence[Finished], reasons: Reasons | None = None) -> dict[str
                     run.methods[label]["method"],
                     printed.get(label),
                     same_reference=run.preset == "paper" or run.task.name != "gnk",
+                    floor=paper.smallest_beta(run.task.name, run.methods[label]) if run.preset == "paper" else None,
                 )
                 if reasons is not None:
                     key = (run.experiment.name, label, run.preset)

@@ -101,6 +101,16 @@ def test_presets_stand_under_one_another(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("preset", "shown_as"), [("paper", "50%"), ("default", None)])
+def test_a_calibration_that_gave_up_is_shown(preset, shown_as, tmp_path):
+    run = finished(replace(catalogue.GNK, preset=preset).only(("nsm-bayes-conj",)), tmp_path)
+    smallest = paper.choices("gnk", "nsm-bayes-conj")["initial_beta"] / 100
+    for row, beta in zip(run.rows, (smallest, 2 * smallest), strict=True):
+        row["beta"] = beta
+    (text,) = tables.scores([run]).values()
+    assert _cells(text)[0].get("β at floor") == shown_as
+
+
 def test_an_unexplained_disagreement_of_a_run_is_an_error(tmp_path):
     run = finished(catalogue.GNK.only(("nle",)), tmp_path)
     for row in run.rows:
