@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes import _checks, weights
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import seed_key
 from nsmbayes.calibration import RootCalibration, StochasticCalibration
 from nsmbayes.levels import check_levels
 from nsmbayes.losses import score_matching
@@ -178,7 +179,7 @@ class NSMBayesConj(Method):
         scale_x = fit_standardiser(x, self.scaling, "x")
         scale_theta = fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta")
         warn_of_unseen_parameters(self.prior.sample((1000,), 0), theta, self.parameter_names)
-        key_init, key_fit = jax.random.split(jax.random.key(seed))
+        key_init, key_fit = jax.random.split(seed_key(seed))
         family, self.history = fit(
             self._initial(key_init, scale_x, scale_theta),
             _noisy_training_loss if self._noisy else _training_loss,
