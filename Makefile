@@ -16,7 +16,7 @@ demo: $(VENV)/.package  ## install, run the main job on contaminated g-and-k dat
 	$(BIN)/nsmbayes demo --out demo
 
 test: $(VENV)/.dev  ## install and run the tests
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests that need them
 	$(INTEROP)/bin/python -m pytest tests/interop

@@ -1,5 +1,6 @@
 """NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
 
+import functools
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -54,6 +55,7 @@ def _noisy_training_loss(family: NoisyFamily, t: Float[Array, " d_theta"], noisy
     return score_matching(family.network_derivatives(t, *jnp.split(noisy, 2)))
 
 
+@functools.cache  # a new function would have to be compiled again
 def _noise_adder(low: float, high: float) -> Augment:
     """To z: z + h e beside h, with h a level between `low` and `high` times a scale for each column."""
 
