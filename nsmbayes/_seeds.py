@@ -1,6 +1,7 @@
 """From the seeds that users choose to the keys that JAX needs."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -12,4 +13,5 @@ def seed_key(seed: int) -> Key[Array, ""]:
     """
     if seed < 2**32:
         return jax.random.key(seed)
-    return jax.random.wrap_key_data(np.random.SeedSequence(seed).generate_state(2), impl="threefry2x32")
+    state = np.random.SeedSequence(seed).generate_state(2)
+    return jax.random.wrap_key_data(jnp.asarray(state), impl="threefry2x32")

@@ -174,7 +174,7 @@ def adapt(
             best, best_share = proposals[-1], share
         temperature, log_weights = _tempered(population, beta, enough)
         proposals.append(_fit(population.positions, np.exp(log_weights - logsumexp(log_weights)), _COMPONENTS, rng))
-    return population._replace(proposal=best)
+    return _pool(parts, densities, best)
 
 
 def _extended(
