@@ -20,7 +20,7 @@ reproduce: $(VENV)/.package  ## install and run the paper's experiments: hours; 
 	$(BIN)/nsmbayes reproduce all --resume --out reproduction
 
 test: $(VENV)/.dev  ## install and run the tests
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests that need them
 	$(INTEROP)/bin/python -m pytest tests/interop
