@@ -7,7 +7,7 @@ JOBS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-bench test-interop lint bench bench-sbi clean help
+.PHONY: demo reproduce test test-bench test-interop lint bench bench-sbi clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,8 +15,12 @@ help:  ## list the targets
 demo: $(VENV)/.package  ## install, run the main job on contaminated g-and-k data, write pictures and a page to demo/
 	$(BIN)/nsmbayes demo --out demo
 
+reproduce: $(VENV)/.package  ## install and run the paper's experiments: hours; the same command takes a stopped run up again
+	$(BIN)/python -m pip install --quiet --editable ".[flows]"
+	$(BIN)/nsmbayes reproduce all --resume --out reproduction
+
 test: $(VENV)/.dev  ## install and run the tests
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests that need them
 	$(INTEROP)/bin/python -m pytest tests/interop

@@ -10,9 +10,9 @@ import numpy as np
 import nsmbayes as nsm
 from bench.simulators import peak_gib
 from bench.timing import Row, timed
+from nsmbayes._parallel import map_rows
 from nsmbayes.levels import DEFAULT_LEVELS
 from nsmbayes.posteriors.data_loss import nsm_loss
-from nsmbayes.samplers.smc import _for_each
 from nsmbayes.surrogates import Frame, Standardiser, init_mixture_density_network
 from nsmbayes.weights import fit_location_scatter
 
@@ -38,11 +38,9 @@ def _measure(what: str, n: int, particles: int, d_x: int) -> Row:
         centre = fit_location_scatter(x)
         frame = Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor))
         loss = nsm_loss(network, nsm.PlateauIMQ(), centre, frame, x, DEFAULT_LEVELS)
-        theta = jnp.asarray(np.random.default_rng(1).standard_normal((particles, 4)))
+        theta = np.random.default_rng(1).standard_normal((particles, 4))
         before = peak_gib()
-        function = loss if what == "losses" else jax.grad(loss)
-        run = jax.jit(lambda theta: _for_each(function, theta))
-        first, _ = timed(lambda: jax.block_until_ready(run(theta)))
+        first, _ = timed(lambda: map_rows(_loss if what == "losses" else jax.grad(_loss), theta, loss))
     detail = {"peak_gib": peak_gib(), "peak_gib_before": before}
     return Row(
         what=f"{what}, {particles} particles, n = {n:,}, d_x = {d_x}",
@@ -51,3 +49,7 @@ def _measure(what: str, n: int, particles: int, d_x: int) -> Row:
         repeats=1,
         detail=detail,
     )
+
+
+def _loss(theta, loss):
+    return loss(theta)

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nsmbayes._precision import double_precision
@@ -18,12 +19,14 @@ _compiled: dict[Any, Any] = {}
 def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> Any:
     """`function(row, *shared)` of every row, in blocks that run on all cores: memory does not grow with their number.
 
-    `function` must be one object from call to call, lest it be compiled each time.
+    Any number of rows is compiled once. `function` must be one object from call to call, lest it be compiled each time.
     """
-    size = min(_BLOCK, len(rows))
-    padding = np.tile(rows[-1:], (-len(rows) % size, 1))
-    blocks = np.concatenate([rows, padding]).reshape(-1, size, rows.shape[1])
-    parts = call_each(_map, [(function, block, shared) for block in blocks])
+    padding = np.zeros((-len(rows) % _BLOCK, rows.shape[1]), rows.dtype)
+    blocks = np.concatenate([rows, padding]).reshape(-1, _BLOCK, rows.shape[1])
+    counts = np.minimum(len(rows) - _BLOCK * np.arange(len(blocks)), _BLOCK)
+    parts = call_each(
+        _map, [(function, block, np.asarray(count), shared) for block, count in zip(blocks, counts, strict=True)]
+    )
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
 
 
@@ -37,8 +40,13 @@ def forget() -> None:
     _compiled.clear()
 
 
-def _map(function, rows, shared):
-    return jax.lax.map(lambda row: function(row, *shared), rows)
+def _map(function, rows, count, shared):
+    def one(i, found):
+        return jax.tree.map(lambda leaf, new: leaf.at[i].set(new), found, function(rows[i], *shared))
+
+    shapes = jax.eval_shape(lambda row: function(row, *shared), rows[0])
+    empty = jax.tree.map(lambda leaf: jnp.zeros((len(rows), *leaf.shape), leaf.dtype), shapes)
+    return jax.lax.fori_loop(0, count, one, empty)
 
 
 @double_precision

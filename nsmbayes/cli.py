@@ -8,10 +8,13 @@ from typing import Any
 
 import nsmbayes
 from nsmbayes._checks import InputError
+from nsmbayes.experiments.runner import FailedRepeatsError
 from nsmbayes.methods import NotTrainedError
 from nsmbayes.samplers import ConvergenceError
 from nsmbayes.simulators import BudgetError
 from nsmbayes.training import TrainingError
+
+_MENDABLE = (InputError, TrainingError, NotTrainedError, ConvergenceError, BudgetError, FailedRepeatsError, OSError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return options.run(options)
-    except (InputError, TrainingError, NotTrainedError, ConvergenceError, BudgetError, OSError) as error:
+    except _MENDABLE as error:
         print(f"nsmbayes: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -16,8 +16,10 @@ _CHECKED = [
     "nsmbayes.weights.location_scatter",
     "nsmbayes.weights.batched_mcd",
     "nsmbayes.tasks.counts",
+    "nsmbayes.tasks.gaussian",
     "nsmbayes.tasks.gnk",
     "nsmbayes.tasks.gnk_exact",
+    "nsmbayes.tasks.pk",
     "nsmbayes.tasks.radio",
     "nsmbayes.tasks.sir",
 ]

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import seed_key
 from nsmbayes.losses import Quadratic, nsm_quadratic
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.family_loss import FamilyLoss
@@ -39,7 +40,7 @@ def bootstrap_losses(posterior: ConjugatePosterior, resamples: int, seed: int) -
     rows = np.random.default_rng(seed).integers(n, size=(resamples, n), dtype=np.int32)
     chunk = max(1, min(resamples, _MEMORY // n))
     parts, degenerate = [], 0
-    for i, key in enumerate(jax.random.split(jax.random.key(seed), -(-resamples // chunk))):
+    for i, key in enumerate(jax.random.split(seed_key(seed), -(-resamples // chunk))):
         drawn = rows[i * chunk : (i + 1) * chunk]
         location, scatter, ok = fit_batch(x[drawn], estimator, key, warm_start=posterior.location_scatter)
         degenerate += int((~ok).sum())

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import seed_key
 from nsmbayes.calibration.reweighting import (
     Calibrated,
     Draw,
@@ -135,7 +136,7 @@ class Pool(NamedTuple):
 @double_precision
 def sweep(target: Target, largest: float, particles: int, seed: int) -> Pool:
     """Draws around the posteriors at learning rates from 0 to `largest`."""
-    prior_key, key = jax.random.split(jax.random.key(seed))
+    prior_key, key = jax.random.split(seed_key(seed))
     start = np.asarray(target.prior.sample(prior_key, particles))
     found = adapt(log_prior, total_loss, start, target, beta=largest, key=key)
     possible = np.isfinite(found.losses) & np.isfinite(found.log_priors)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from scipy.spatial.distance import cdist, pdist
 
 from nsmbayes import _checks
+from nsmbayes._checks import InputError
 from nsmbayes.posteriors.empirical import Empirical
 
 _MEDIAN_POINTS = 2000  # enough for the median of pairwise distances; all pairs of more would only cost memory
@@ -35,6 +36,11 @@ def mmd2(y: Any, reference: Any, *, lengthscale: float | None = None) -> float:
     y = _checks.matrix(y, "y")
     reference = _checks.matrix(reference, "reference", width=y.shape[1], min_rows=2)
     scale = median_lengthscale(reference) if lengthscale is None else _checks.positive(lengthscale, "lengthscale")
+    if scale == 0:
+        raise InputError(
+            "`reference` is constant, or so tied that the median of its distances is zero, and the kernel no width. "
+            "Pass `lengthscale`."
+        )
 
     def mean_kernel(a: Float[np.ndarray, "n d"], b: Float[np.ndarray, "m d"]) -> float:
         return float(np.exp(-cdist(a, b, "sqeuclidean") / (2 * scale**2)).mean())

@@ -119,10 +119,14 @@ class Experiment:
             _checks.choice(data.contamination, "contamination", kinds)
         object.__setattr__(self, "data", named)
 
+    def seeds(self, seed: int) -> range:
+        """The seeds of the repeats, if the first of them has this one."""
+        return range(seed, seed + self.repeats)
+
     def groups(self, seed: int) -> list[range]:
-        """The seeds of the repeats, those together that share networks. The first of them seeds the networks."""
-        end = seed + self.repeats
-        return [range(first, min(first + self.share, end)) for first in range(seed, end, self.share)]
+        """The same, those together that share networks."""
+        seeds = self.seeds(seed)
+        return [seeds[start : start + self.share] for start in range(0, self.repeats, self.share)]
 
     def only(self, labels: tuple[str, ...]) -> "Experiment":
         """The experiment with some of its methods, or others in their default way."""

@@ -1,5 +1,7 @@
 """The best that could be done: the posterior under the exact likelihood, where a task has one."""
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +15,6 @@ from nsmbayes._precision import double_precision
 from nsmbayes.samplers import require_converged, sample_independence
 from nsmbayes.tasks import Task
 from nsmbayes.tasks.base import random_key
-from nsmbayes.tasks.gnk_exact import log_prob
 
 _CHAINS = 4
 _STAGE = 1000
@@ -21,7 +22,7 @@ _STAGE = 1000
 
 def has_oracle(task: Task) -> bool:
     """Whether the exact likelihood of the task is known."""
-    return task.name == "gnk"
+    return task.log_prob is not None
 
 
 @double_precision
@@ -31,19 +32,19 @@ def oracle_posterior(task: Task, clean_x: Any, *, draws: int, seed: int) -> Floa
     If the chains disagree a `ConvergenceError` is raised.
 
     Args:
-        task: a task with an exact likelihood: "gnk".
-        clean_x: observations without contamination, shape (n, 1) or (n,).
+        task: a task with an exact likelihood, see `has_oracle`.
+        clean_x: observations without contamination, shape (n, d_x).
         draws: how many draws to return.
         seed: a whole number.
     """
-    if not has_oracle(task):
-        raise InputError(f"`task` {task.name!r} has no exact likelihood; use 'gnk'.")
+    if task.log_prob is None:
+        raise InputError(f"`task` {task.name!r} has no exact likelihood: its `log_prob` is None.")
     draws = _checks.integer(draws, "draws", at_least=1)
-    x = _checks.matrix(clean_x, "clean_x", width=1)[:, 0]
+    x = _checks.matrix(clean_x, "clean_x", width=len(task.x_names))
     data = _Data(task.prior.mean, task.prior.precision, x)
     result = sample_independence(
         _log_prior,
-        _loss,
+        _loss(task.log_prob),
         task.prior.sample((_STAGE,), seed),
         data,
         beta=1.0,
@@ -56,15 +57,19 @@ def oracle_posterior(task: Task, clean_x: Any, *, draws: int, seed: int) -> Floa
 
 
 class _Data(NamedTuple):
-    mean: Float[np.ndarray, "4"]
-    precision: Float[np.ndarray, "4 4"]
-    x: Float[np.ndarray, " n"]
+    mean: Float[np.ndarray, " d_theta"]
+    precision: Float[np.ndarray, "d_theta d_theta"]
+    x: Float[np.ndarray, "n d_x"]
 
 
-def _log_prior(theta: Float[Array, "4"], data: _Data) -> Float[Array, ""]:
+def _log_prior(theta: Float[Array, " d_theta"], data: _Data) -> Float[Array, ""]:
     residual = theta - data.mean
     return -0.5 * residual @ data.precision @ residual
 
 
-def _loss(theta: Float[Array, "4"], data: _Data) -> Float[Array, ""]:
-    return -jax.vmap(log_prob, (None, 0))(theta, jnp.asarray(data.x)).sum()
+@functools.cache  # the same function for the same likelihood, lest it be compiled again
+def _loss(log_prob: Callable[..., Array]) -> Callable[[Float[Array, " d_theta"], _Data], Float[Array, ""]]:
+    def loss(theta, data):
+        return -jax.vmap(log_prob, (None, 0))(theta, jnp.asarray(data.x)).sum()
+
+    return loss

@@ -1,14 +1,62 @@
-"""stub"""
+"""Outliers for any task, placed by their distance from the bulk of its clean observations."""
+
+from typing import Any
 
 import numpy as np
 
+from nsmbayes import _checks
 from nsmbayes.contamination import choose_outliers
 from nsmbayes.tasks import Observation
+from nsmbayes.weights import fit_location_scatter
 
-KINDS = ("far", "near", "clustered", "both-sided")
+_DISTANCES = {"far": 30.0, "near": 4.0, "clustered": 8.0, "both-sided": 8.0}
+_CLUSTER_SPREAD = 0.1
+
+KINDS = tuple(_DISTANCES)
 
 
-def place_outliers(clean, kind, *, fraction, distance=None, seed):
-    rng = np.random.default_rng((9, seed))
-    o = choose_outliers(len(clean), fraction=fraction, rng=rng)
-    return Observation(np.where(o[:, None], clean + 10 * (distance or 30) * clean.std(axis=0), clean), clean, o)
+def place_outliers(clean: Any, kind: str, *, fraction: float, distance: float | None = None, seed: int) -> Observation:
+    """Turn a fraction of clean observations into outliers along one random direction.
+
+    Distances are Mahalanobis distances: in units of the robust scatter ("mcd") of `clean`. The direction is uniform on
+    the sphere in coordinates whitened by it; in one dimension it is a sign.
+
+    - "far" and "near": rows are moved along the direction, by 30 and by 4;
+    - "clustered": rows are replaced by a cluster of spread 0.1 around the point at distance 8 from the location;
+    - "both-sided": rows are moved by 8 one way or the other, at random.
+
+    Rows and direction depend on `seed` and on the number of rows alone; the rows of a smaller fraction are among those
+    of a larger one, and become the same outliers.
+
+    Args:
+        clean: observations without outliers, shape (n, d_x), enough of them for a robust scatter.
+        kind: one of `KINDS`.
+        fraction: the share of rows to touch, in [0, 1); exactly `round(fraction * n)` rows are.
+        distance: another distance than the kind's own.
+        seed: a whole number.
+
+    Example:
+        >>> from nsmbayes import tasks
+        >>> from nsmbayes.experiments.outliers import place_outliers
+        >>> clean = tasks.get("gaussian").observe(100, seed=1).clean
+        >>> observed = place_outliers(clean, "near", fraction=0.1, seed=0)
+        >>> observed.x.shape, int(observed.is_outlier.sum())
+        ((100, 1), 10)
+    """
+    clean = _checks.matrix(clean, "clean")
+    kind = _checks.choice(kind, "kind", KINDS)
+    r = _DISTANCES[kind] if distance is None else _checks.positive(distance, "distance")
+    rng = np.random.default_rng(_checks.integer(seed, "seed"))
+    n, d = clean.shape
+    centre = fit_location_scatter(clean)
+    direction = rng.standard_normal(d)
+    step = np.asarray(centre.factor) @ (r * direction / np.linalg.norm(direction))
+    is_outlier = choose_outliers(n, fraction=fraction, rng=rng)
+    if kind == "clustered":
+        cluster = _CLUSTER_SPREAD * rng.standard_normal((n, d)) @ np.asarray(centre.factor).T
+        outliers = np.asarray(centre.location) + step + cluster
+    elif kind == "both-sided":
+        outliers = clean + rng.choice([-1.0, 1.0], (n, 1)) * step
+    else:
+        outliers = clean + step
+    return Observation(x=np.where(is_outlier[:, None], outliers, clean), clean=clean.copy(), is_outlier=is_outlier)

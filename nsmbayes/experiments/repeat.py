@@ -70,14 +70,17 @@ class Result(NamedTuple):
     """Draws and observations, by the number of the data and a name: "0:nsm-bayes", "0:reference", "0:x", ..."""
 
 
-def run_group(experiment: Experiment, seed: int, seeds: range, *, progress: bool = False) -> list[Result]:
+def run_group(experiment: Experiment, seed: int, seeds: list[int], *, progress: bool = False) -> list[Result]:
     """The repeats with these seeds, which share their networks; `seed` is that of the experiment's first repeat.
+
+    Networks have the seed of the first repeat that shares them, whether or not it is among `seeds`.
 
     oracle_mse is that of the best posterior given the observations that were left alone: the exact one where the task
     has an exact likelihood, else that of NLE. mmd2_ref compares with the posterior given the data before contamination:
     that of the preset's NLE, or for the default preset the exact one where there is one.
     """
-    workshop = _Workshop(experiment, seeds[0], progress=progress)
+    first = seeds[0] - (seeds[0] - seed) % experiment.share
+    workshop = _Workshop(experiment, first, progress=progress)
     return [_run_repeat(experiment, workshop, own, own - seed) for own in seeds]
 
 

@@ -17,8 +17,13 @@ from nsmbayes._checks import InputError
 from nsmbayes.experiments.description import Experiment
 from nsmbayes.experiments.repeat import Result, run_group
 from nsmbayes.experiments.store import Store
+from nsmbayes.simulators import BudgetError
 
-Run = Callable[[range], list[Result]]
+Run = Callable[..., list[Result] | Exception]
+
+
+class FailedRepeatsError(RuntimeError):
+    """Some repeats of an experiment failed; all others are saved."""
 
 
 def run(
@@ -42,26 +47,34 @@ def run(
         dask: address of a Dask scheduler, or "local" for a cluster on this machine.
         progress: show a bar with the time left.
     """
-    groups, finished = [], []
-    for group in experiment.groups(seed):
-        before = [store.load(own) for own in group] if resume else [None]
-        if all(before):
-            finished += before
-        else:
-            groups.append(group)
+    before = {own: store.load(own) for own in experiment.seeds(seed)} if resume else {}
+    finished = [repeat for repeat in before.values() if repeat is not None]
+    groups = [[own for own in group if before.get(own) is None] for group in experiment.groups(seed)]
+    groups = [group for group in groups if group]
     with tqdm(total=experiment.repeats, initial=len(finished), disable=not progress, unit="repeat") as bar:
         bar.set_description(experiment.name)
         yield from finished
+        failures: list[Exception] = []
         for results in _in_some_order(experiment, groups, seed=seed, workers=workers, dask=dask, progress=progress):
-            bar.update(len(results))
+            if isinstance(results, InputError | BudgetError):
+                raise results  # no repeat would do better
+            if isinstance(results, Exception):
+                failures.append(results)
+                continue
             yield from map(store.save, results)
+            bar.update(len(results))
+    if failures:
+        raise FailedRepeatsError(
+            f"{len(failures)} of {len(groups)} runs of {experiment.name} failed, all others are saved. The first, "
+            f"{failures[0].__notes__[0]}: {failures[0]}"
+        ) from failures[0]
 
 
 def _in_some_order(
-    experiment: Experiment, groups: list[range], *, seed: int, workers: int | None, dask: str | None, progress: bool
-) -> Iterable[list[Result]]:
+    experiment: Experiment, groups: list[list[int]], *, seed: int, workers: int | None, dask: str | None, progress: bool
+) -> Iterable[list[Result] | Exception]:
     workers = min(_parallel.cores() if workers is None else workers, len(groups))
-    work = partial(run_group, experiment, seed)
+    work = partial(_attempt, experiment, seed)
     if dask is not None:
         return _on_dask(work, groups, dask, workers)
     if workers > 1:
@@ -69,7 +82,18 @@ def _in_some_order(
     return (work(group, progress=progress) for group in groups)
 
 
-def _in_processes(work: Run, groups: list[range], workers: int) -> Iterator[list[Result]]:
+def _attempt(
+    experiment: Experiment, seed: int, seeds: list[int], *, progress: bool = False
+) -> list[Result] | Exception:
+    """The repeats, or why there are none: one that fails must not take the others with it."""
+    try:
+        return run_group(experiment, seed, seeds, progress=progress)
+    except Exception as error:
+        error.add_note(f"with the seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
+        return error
+
+
+def _in_processes(work: Run, groups: list[list[int]], workers: int) -> Iterator[list[Result] | Exception]:
     context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
     places = context.Queue()
     for place in range(workers):
@@ -98,7 +122,7 @@ def _settle(places: Any, workers: int, parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _on_dask(work: Run, groups: list[range], address: str, workers: int) -> Iterator[list[Result]]:
+def _on_dask(work: Run, groups: list[list[int]], address: str, workers: int) -> Iterator[list[Result] | Exception]:
     try:
         import distributed
     except ImportError:
@@ -108,7 +132,7 @@ def _on_dask(work: Run, groups: list[range], address: str, workers: int) -> Iter
         if address == "local":
             cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
         client = distributed.Client(cluster if cluster is not None else address, timeout="10s")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"`dask`: no scheduler answers at {address!r} ({error}).") from None
     try:
         futures = client.map(work, groups, pure=False)

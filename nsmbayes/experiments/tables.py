@@ -232,9 +232,7 @@ def sweep(run: Finished) -> dict[str, str]:
             line.append(_number(mean(once_a_data_set(here), "oracle_mse")))
             for name in names:
                 mine = by_name.get(name, [])
-                column = values(mine, "mse")
-                line.append(_pair((float(column.mean()), standard_error(column))) if column.size else "")
-                line.append(_percent(mean(mine, "covered")))
+                line += [spread(values(mine, "mse"), standard_error), _percent(mean(mine, "covered"))]
             found = sd_ratios(run, here) if others else {}
             line += [_number(float(np.exp(np.log(found[name]).mean()))) if name in found else "" for name in others]
             cells.append(line)
@@ -331,11 +329,15 @@ def markdown(cells: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |".replace("| --- ", "|---").replace("--- |", "---|") for line in lines)
 
 
-def spread(column: np.ndarray) -> str:
-    """Mean and standard deviation."""
+def _deviation(column: np.ndarray) -> float:
+    return float(column.std(ddof=1))
+
+
+def spread(column: np.ndarray, of: Callable[[np.ndarray], float] = _deviation) -> str:
+    """The mean, and in parentheses what there is to say of the spread of two and more values."""
     if column.size < 2:
         return _number(float(column[0])) if column.size else ""
-    return _pair((float(column.mean()), float(column.std(ddof=1))))
+    return _pair((float(column.mean()), of(column)))
 
 
 def _pair(pair: tuple[float, float] | None) -> str:

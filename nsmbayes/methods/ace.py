@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision, in_double
+from nsmbayes._seeds import seed_key
 from nsmbayes.calibration import GridCalibration
 from nsmbayes.diagnostics import median_lengthscale
 from nsmbayes.methods.base import NotTrainedError, as_settings
@@ -164,7 +165,7 @@ class ACE(SetMethod):
         distances = pairwise_mmd2(x, targets, lengthscale)
         u = unconstrain_rows(self.support, theta)
         scale_x, scale_theta, unit = self._scale_x(), fit_standardiser(u, "zscore", "theta"), distances.mean()
-        key_init, key_fit = jax.random.split(jax.random.key(seed))
+        key_init, key_fit = jax.random.split(seed_key(seed))
         settings = as_settings(settings, self.training)
         network, self.history = fit(
             init_cost_network(

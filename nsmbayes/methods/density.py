@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import in_double
+from nsmbayes._seeds import seed_key
 from nsmbayes.methods.base import Method, NotTrainedError, as_settings, warn_of_unseen_parameters
 from nsmbayes.posteriors.data_loss import DataLoss
 from nsmbayes.posteriors.drawn import MAX_R_HAT, MIN_ESS, draw_prior
@@ -121,7 +122,7 @@ class DensityMethod(Method):
         scale_x = fit_standardiser(x, self.scaling, "x")
         scale_theta = fit_standardiser(theta, "robust", "theta")
         warn_of_unseen_parameters(draw_prior(self.support, 1000), theta, self.parameter_names)
-        key_init, key_fit = jax.random.split(jax.random.key(seed))
+        key_init, key_fit = jax.random.split(seed_key(seed))
         density, self.history = fit(
             self._initial(key_init, scale_x, scale_theta),
             _training_loss,
@@ -210,7 +211,7 @@ class DensityMethod(Method):
         """Draws from the generalised posterior, chains started from the best of many prior draws."""
         with jax.enable_x64(True):
             target = Target(self.support, loss, jnp.asarray(beta))
-            key_start, key = jax.random.split(jax.random.key(seed))
+            key_start, key = jax.random.split(seed_key(seed))
             candidates = np.asarray(self.support.sample(key_start, self.chains * _CANDIDATES))
         if self.sampler == "adaptive":
             for attempt in range(_ATTEMPTS):

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes import _checks
 from nsmbayes._precision import double_precision, in_double
+from nsmbayes._seeds import seed_key
 from nsmbayes.methods.base import NotTrainedError, as_settings
 from nsmbayes.methods.sets import SetMethod
 from nsmbayes.posteriors.drawn import DrawnPosterior, constrain
@@ -89,7 +90,7 @@ class NPE(SetMethod):
         u = unconstrain_rows(self.support, theta)
         scale_x = self._scale_x()
         scale_theta = fit_standardiser(u, "zscore", "theta")
-        key_init, key_fit = jax.random.split(jax.random.key(_checks.integer(seed, "seed")))
+        key_init, key_fit = jax.random.split(seed_key(_checks.integer(seed, "seed")))
         flow, self.history = fit(
             init_posterior_flow(
                 key_init,
@@ -117,7 +118,7 @@ class NPE(SetMethod):
 
     @double_precision
     def _posterior(self, flow: PosteriorFlow, x: Float[np.ndarray, "n d_x"], seed: int) -> DrawnPosterior:
-        u = np.asarray(_draw(flow, jax.random.key(seed), jnp.asarray(x), self.draws))
+        u = np.asarray(_draw(flow, seed_key(seed), jnp.asarray(x), self.draws))
         return DrawnPosterior(
             (self.name, self.label),
             self.support,

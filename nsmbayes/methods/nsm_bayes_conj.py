@@ -1,5 +1,6 @@
 """NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
 
+import functools
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes import _checks, weights
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import seed_key
 from nsmbayes.calibration import RootCalibration, StochasticCalibration
 from nsmbayes.levels import check_levels
 from nsmbayes.losses import score_matching
@@ -53,6 +55,7 @@ def _noisy_training_loss(family: NoisyFamily, t: Float[Array, " d_theta"], noisy
     return score_matching(family.network_derivatives(t, *jnp.split(noisy, 2)))
 
 
+@functools.cache  # a new function would have to be compiled again
 def _noise_adder(low: float, high: float) -> Augment:
     """To z: z + h e beside h, with h a level between `low` and `high` times a scale for each column."""
 
@@ -178,7 +181,7 @@ class NSMBayesConj(Method):
         scale_x = fit_standardiser(x, self.scaling, "x")
         scale_theta = fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta")
         warn_of_unseen_parameters(self.prior.sample((1000,), 0), theta, self.parameter_names)
-        key_init, key_fit = jax.random.split(jax.random.key(seed))
+        key_init, key_fit = jax.random.split(seed_key(seed))
         family, self.history = fit(
             self._initial(key_init, scale_x, scale_theta),
             _noisy_training_loss if self._noisy else _training_loss,

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import seed_key
 from nsmbayes.losses import Quadratic
 from nsmbayes.posteriors.conjugate import gaussian_posterior
 from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
@@ -50,7 +51,7 @@ def batch_posteriors(
     resolution: float = 0.0,
 ) -> ConjugateBatch:
     """The posterior of every data set x[i], each with its own location, scatter and coordinates."""
-    location, scatter, ok = fit_batch(x, recipe.estimator, jax.random.key(seed))
+    location, scatter, ok = fit_batch(x, recipe.estimator, seed_key(seed))
     if not ok.all():
         tied = np.flatnonzero(~ok)
         raise InputError(

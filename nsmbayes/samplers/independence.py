@@ -51,12 +51,9 @@ class StudentMixture(NamedTuple):
         """Log density, normalised."""
         d = u.shape[1]
         constant = gammaln((_FREEDOM + d) / 2) - gammaln(_FREEDOM / 2) - 0.5 * d * np.log(_FREEDOM * np.pi)
-        logs = []
-        for weight, mean, F in zip(self.weights, self.means, self.factors, strict=True):
-            squares = (np.linalg.solve(F, (u - mean).T) ** 2).sum(axis=0)
-            log_det = np.log(np.diag(F)).sum()
-            logs.append(np.log(weight) - log_det - 0.5 * (_FREEDOM + d) * np.log1p(squares / _FREEDOM))
-        return constant + logsumexp(logs, axis=0)
+        squares, log_dets = _mahalanobis(u, self.means, self.factors)
+        tails = 0.5 * (_FREEDOM + d) * np.log1p(squares / _FREEDOM)
+        return constant + logsumexp((np.log(self.weights) - log_dets)[:, None] - tails, axis=0)
 
 
 class Population(NamedTuple):
@@ -158,7 +155,7 @@ def adapt(
         raise InputError(f"`prior_draws` needs at least {20 * d} rows for {d} dimensions; got {N}. Draw more.")
     rng = _generator(key)
     enough = max(_ENOUGH * N, 10 * d)
-    proposals, parts = [_fit(start, np.full(N, 1 / N), 1, rng)], []
+    proposals, parts, densities = [_fit(start, np.full(N, 1 / N), 1, rng)], [], np.empty((0, 0))
     best, best_share, arrived, stale, temperature = proposals[0], 0.0, 0, 0, 0.0
     while arrived < _ARRIVED or (best_share < _GOOD and stale < _STALE):
         if len(parts) == _STAGES:
@@ -168,21 +165,33 @@ def adapt(
             )
         new = proposals[-1].sample(N, rng)
         parts.append((new, *map_rows(_parts, new, log_prior, loss, data)))
-        population = _pool(parts, proposals, best)
-        share = _effective(_log_weights(_pool(parts[-1:], proposals[-1:], best), beta)) / N
+        densities = _extended(densities, proposals, [part[0] for part in parts])
+        population = _pool(parts, densities, best)
+        share = _effective(_log_weights(_pool(parts[-1:], densities[-1:, -N:], best), beta)) / N
         arrived += temperature == 1
         stale = stale + 1 if temperature == 1 and share <= 1.05 * best_share else 0
         if share > best_share:
             best, best_share = proposals[-1], share
         temperature, log_weights = _tempered(population, beta, enough)
         proposals.append(_fit(population.positions, np.exp(log_weights - logsumexp(log_weights)), _COMPONENTS, rng))
-    return _pool(parts, proposals[:-1], best)
+    return _pool(parts, densities, best)
 
 
-def _pool(parts: list[tuple[np.ndarray, ...]], proposals: list[StudentMixture], best: StudentMixture) -> Population:
+def _extended(
+    densities: np.ndarray, proposals: list[StudentMixture], positions: list[np.ndarray]
+) -> Float[np.ndarray, "stages total"]:
+    """Log densities of all proposals at the positions of all stages, given those of the stages before the last."""
+    *old, new = positions
+    at_old = [proposals[-1].log_density(one) for one in old]
+    at_new = [proposal.log_density(new) for proposal in proposals]
+    return np.column_stack([np.vstack([densities, np.concatenate([*at_old, []])]), at_new])
+
+
+def _pool(
+    parts: list[tuple[np.ndarray, ...]], densities: Float[np.ndarray, "stages total"], best: StudentMixture
+) -> Population:
     positions, log_priors, losses = (np.concatenate(part) for part in zip(*parts, strict=True))
-    densities = [proposal.log_density(positions) for proposal in proposals]
-    return Population(positions, log_priors, losses, logsumexp(densities, axis=0) - np.log(len(proposals)), best)
+    return Population(positions, log_priors, losses, logsumexp(densities, axis=0) - np.log(len(densities)), best)
 
 
 def _target(log_priors: np.ndarray, losses: np.ndarray, beta: float) -> np.ndarray:
@@ -233,21 +242,28 @@ def _fit(u: np.ndarray, weights: np.ndarray, components: int, rng: np.random.Gen
     means = u[rng.choice(len(u), components, p=weights, replace=len(u) < components)]
     covariances, shares = np.tile(typical, (components, 1, 1)), np.full(components, 1 / components)
     for _ in range(_EM_STEPS):
-        F = np.linalg.cholesky(covariances)
-        squares = (np.linalg.solve(F, (u - means[:, None]).transpose(0, 2, 1)) ** 2).sum(axis=1)
-        logs = np.log(shares)[:, None] - np.log(np.diagonal(F, axis1=1, axis2=2)).sum(axis=1)[:, None] - 0.5 * squares
+        squares, log_dets = _mahalanobis(u, means, np.linalg.cholesky(covariances))
+        logs = (np.log(shares) - log_dets)[:, None] - 0.5 * squares
         r = np.exp(logs - logsumexp(logs, axis=0)) * weights
         mass = r.sum(axis=1)
         shares = (mass + 1 / count) / (mass + 1 / count).sum()
         means = (r @ u + belief * means) / (mass + belief)[:, None]
         residuals = u - means[:, None]
-        moments = np.einsum("kn,kni,knj->kij", r, residuals, residuals)
+        moments = (r[..., None] * residuals).transpose(0, 2, 1) @ residuals
         covariances = (moments + belief * typical) / (mass + belief)[:, None, None]
     return StudentMixture(
         np.append((1 - _BROAD) * shares, _BROAD),
         np.vstack([means, centre]),
         np.linalg.cholesky(np.concatenate([covariances, 2 * whole[None]])),
     )
+
+
+def _mahalanobis(
+    u: Float[np.ndarray, "n d"], means: Float[np.ndarray, "k d"], factors: Float[np.ndarray, "k d d"]
+) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, " k"]]:
+    """(u - mean)' (F F')^-1 (u - mean) of every point and component, and log det F."""
+    z = np.linalg.inv(factors) @ (u.T - means[:, :, None])
+    return (z**2).sum(axis=1), np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
 
 
 def _covariance(residuals: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -2,13 +2,15 @@
 
 from nsmbayes._checks import InputError
 from nsmbayes.tasks.base import NONE, Contamination, Observation, Task
+from nsmbayes.tasks.gaussian import GAUSSIAN
 from nsmbayes.tasks.gnk import GNK
+from nsmbayes.tasks.pk import PK
 from nsmbayes.tasks.radio import RADIO
 from nsmbayes.tasks.sir import SIR
 
 __all__ = ["NONE", "Contamination", "Observation", "Task", "get", "names"]
 
-_TASKS = {task.name: task for task in (GNK, SIR, RADIO)}
+_TASKS = {task.name: task for task in (GNK, SIR, RADIO, GAUSSIAN, PK)}
 
 
 def names() -> tuple[str, ...]:
@@ -17,7 +19,7 @@ def names() -> tuple[str, ...]:
     Example:
         >>> from nsmbayes import tasks
         >>> tasks.names()
-        ('gnk', 'sir', 'radio')
+        ('gnk', 'sir', 'radio', 'gaussian', 'pk')
     """
     return tuple(_TASKS)
 

@@ -88,6 +88,8 @@ class Task:
             spread simulations and observations over one step. The simulator itself does not.
         simulate_one: draws ONE observation from a key and a theta, if there is such a function that JAX can trace.
         differentiable: whether the derivative of `simulate_one` with respect to theta means something.
+        log_prob: the exact log likelihood of ONE observation x, as a function of theta and x that JAX can trace, if it
+            is known; to be called with 64-bit floats.
     """
 
     name: str
@@ -102,6 +104,9 @@ class Task:
         default=None, repr=False
     )
     differentiable: bool = False
+    log_prob: Callable[[Float[Array, " d_theta"], Float[Array, " d_x"]], Float[Array, ""]] | None = field(
+        default=None, repr=False
+    )
 
     def __post_init__(self):
         # Tasks are shared between all their users, so nobody may write into them.

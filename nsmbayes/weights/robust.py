@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
+from nsmbayes._seeds import seed_key
 from nsmbayes.weights._consistency import support_size
 from nsmbayes.weights.batched_mcd import fit_batch
 from nsmbayes.weights.location_scatter import ESTIMATORS, LocationScatter
@@ -40,7 +40,7 @@ def fit_location_scatter(x: Any, *, estimator: str = "mcd", seed: int = 0) -> Lo
     """
     _checks.choice(estimator, "estimator", ESTIMATORS)
     x = _checks.matrix(x, "x")
-    key = jax.random.key(_checks.integer(seed, "seed"))
+    key = seed_key(_checks.integer(seed, "seed"))
     location, scatter, ok = fit_batch(x[None], estimator, key)
     if not ok[0]:
         raise InputError(_why_degenerate(x, estimator))

@@ -1,3 +1,4 @@
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -5,6 +6,10 @@ from scipy import stats
 import nsmbayes as nsm
 from nsmbayes.calibration.reweighting import reweighted_coverage
 from nsmbayes.posteriors import Verdict
+from nsmbayes.posteriors.data_loss import DataLoss
+from nsmbayes.posteriors.generalised import Target
+from nsmbayes.priors import unconstrained
+from nsmbayes.samplers import Draws
 
 
 def test_reweighted_coverage_agrees_with_exact_posteriors():
@@ -28,6 +33,13 @@ def test_reweighted_coverage_agrees_with_exact_posteriors():
     assert abs(wrong - exact) > 0.03
 
 
+class Squares(DataLoss):
+    x: object
+
+    def each(self, theta):
+        return ((theta - self.x) ** 2).sum(axis=1)
+
+
 class Fake:
     """A posterior N(mean(x), I / (2 beta n)) of a Gaussian location, sampled exactly, with its loss and prior."""
 
@@ -35,19 +47,6 @@ class Fake:
         self.x, self.calls = x, 0
 
     def __call__(self, beta, seed):
-        import jax.numpy as jnp
-
-        from nsmbayes.posteriors.data_loss import DataLoss
-        from nsmbayes.posteriors.generalised import Target
-        from nsmbayes.priors import unconstrained
-        from nsmbayes.samplers import Draws
-
-        class Squares(DataLoss):
-            x: object
-
-            def each(self, theta):
-                return ((theta - self.x) ** 2).sum(axis=1)
-
         self.calls += 1
         rng = np.random.default_rng(seed)
         positions = self.x.mean(axis=0) + rng.standard_normal((4, 500, 2)) / np.sqrt(2 * beta * len(self.x))

@@ -82,7 +82,9 @@ def test_nothing_is_swept_where_the_largest_rate_meets_the_target(x64):
 def test_trims_a_rate_that_is_too_large(reference):
     """From 8 down to within a factor of 2 of 1/2, with the same answer for another largest rate."""
     betas = [
-        nsm.PathCalibration(largest=largest, reference=reference, grid=41)(draw, N, seed=0).calibration.beta
+        nsm.PathCalibration(largest=largest, reference=reference, grid=41, particles=400)(
+            draw, N, seed=0
+        ).calibration.beta
         for largest in (8.0, 3.0)
     ]
     assert all(0.25 < beta < 1 for beta in betas)

@@ -18,6 +18,7 @@ ORDER: dict[str, tuple[str, ...] | None] = {
     "_checks": (),
     "_precision": (),
     "_parallel": ("_precision",),
+    "_seeds": (),
     "_files": (),
     "priors": None,
     "contamination": None,

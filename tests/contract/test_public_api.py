@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nsmbayes as nsm
+from nsmbayes.surrogates import NoisyFamily
 
 BRIEF = nsm.TrainingSettings(max_epochs=2)
 
@@ -199,6 +200,20 @@ def test_the_seed_decides_training_and_calibration(task, observed):
     ]
     assert np.array_equal(coverages[0], coverages[1])
     assert not np.array_equal(coverages[0], coverages[2])
+
+
+def test_training_again_compiles_nothing(task, monkeypatch):
+    traces, derivatives = [], NoisyFamily.network_derivatives
+
+    def counted(self, *arguments):
+        traces.append(1)
+        return derivatives(self, *arguments)
+
+    monkeypatch.setattr(NoisyFamily, "network_derivatives", counted)
+    small(task)
+    before = len(traces)
+    small(task, seed=1)
+    assert len(traces) == before
 
 
 def test_the_global_random_state_is_left_alone(task, trained_gnk, observed):

@@ -45,3 +45,11 @@ def test_covers_has_its_nominal_rate():
 
 def test_mse():
     assert nsm.mse([[0.0, 0.0], [2.0, 0.0]], [0.0, 1.0]) == pytest.approx((1 + 5) / 2)
+
+
+def test_mmd2_to_a_constant_sample_needs_a_lengthscale():
+    y, constant = np.arange(6.0)[:, None], np.ones((5, 1))
+    with pytest.raises(nsm.InputError, match="`reference` is constant"):
+        nsm.mmd2(y, constant)
+    assert nsm.mmd2(y, constant, lengthscale=1.0) > 0
+    assert nsm.mmd2(constant, y) > 0

@@ -7,7 +7,8 @@ import pytest
 
 import nsmbayes as nsm
 from nsmbayes.cli import main
-from nsmbayes.experiments import runner
+from nsmbayes.experiments import repeat
+from nsmbayes.experiments.description import Data, Entry, Experiment
 from nsmbayes.experiments.paper import ALLOWANCES, GNK
 from nsmbayes.methods import METHODS
 from nsmbayes.methods.simulating import SimulatingMethod
@@ -58,8 +59,9 @@ def test_every_baseline_has_its_row():
 
 def test_the_command_runs_baselines(tmp_path, monkeypatch):
     task = nsm.tasks.get("gnk")
-    monkeypatch.setattr(runner, "oracle_posterior", lambda *_, draws, seed: task.prior.sample((draws,), seed))
+    monkeypatch.setattr(repeat, "oracle_posterior", lambda *_, draws, seed: task.prior.sample((draws,), seed))
     file = tmp_path / "rows.json"
+    monkeypatch.chdir(tmp_path)
     command = ["reproduce", "gnk", "--methods", "npl-mmd", "--repeats", "1", "--observations", "20", "--quiet"]
     assert main([*command, "--simulations", "10000", "--json", str(file)]) == 0
     (row,) = json.loads(file.read_text())["rows"]
@@ -74,20 +76,23 @@ def test_ace_sees_the_observations_and_the_budget(monkeypatch):
     monkeypatch.setattr(nsm.ACE, "train", train)
     task = nsm.tasks.get("gnk")
     x = task.observe(20, seed=0).x
-    method, _ = runner._Workshop(task, "default", 1000, x, seed=0, progress=False).trained("ace")
+    workshop = repeat._Workshop(Experiment("one", "", "gnk", (Entry("ace"),), m=1000), 0, progress=False)
+    method, _ = workshop.trained(Entry("ace"), Data(n=20), x)
     assert method.seen is x
     assert method.simulations_used == method.budget == 1000
 
 
-def test_a_run_over_its_budget_fails(monkeypatch, capsys):
+def test_a_run_over_its_budget_fails(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     task = nsm.tasks.get("gnk")
-    monkeypatch.setattr(runner, "oracle_posterior", lambda *_, draws, seed: task.prior.sample((draws,), seed))
+    monkeypatch.setattr(repeat, "oracle_posterior", lambda *_, draws, seed: task.prior.sample((draws,), seed))
     command = ["reproduce", "gnk", "--methods", "gbi-sr", "--repeats", "1", "--simulations", "9000", "--quiet"]
     assert main(command) == 2
     assert "the budget is 9,000" in capsys.readouterr().err
 
 
 def test_what_the_paper_does_not_run_is_refused():
-    workshop = runner._Workshop(nsm.tasks.get("sir"), "paper", 1000, np.zeros((20, 3)), seed=0, progress=False)
+    experiment = Experiment("one", "", "sir", (Entry("npl-mmd"),), preset="paper")
+    workshop = repeat._Workshop(experiment, 0, progress=False)
     with pytest.raises(nsm.InputError, match="does not run npl-mmd on sir"):
-        workshop.trained("npl-mmd")
+        workshop.trained(*experiment.entries, Data(n=20), np.zeros((20, 3)))

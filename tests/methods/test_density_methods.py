@@ -2,6 +2,7 @@
 
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,6 +55,11 @@ def contaminated(n=60, seed=2):
     return x
 
 
+@pytest.fixture(scope="module")
+def posterior(robust):
+    return robust.build_posterior(contaminated(), seed=0)
+
+
 def exact_posterior(x):
     """Mean and standard deviations on a fine grid, from the likelihood itself."""
     mean, log_sd = np.meshgrid(np.linspace(-2, 4, 400), np.linspace(-1.5, 2, 300), indexing="ij")
@@ -90,8 +96,7 @@ def test_outliers_move_nle_without_bound_and_nsm_bayes_only_so_far(nle, robust):
     assert np.abs(means[-25.0][1] - means[-2500.0][1]).max() > 3
 
 
-def test_posterior_object(robust):
-    posterior = robust.build_posterior(contaminated(), seed=0)
+def test_posterior_object(posterior):
     assert posterior.sample((7, 3), seed=0).shape == (7, 3, 2)
     everything = posterior.draws.reshape(-1, 2)
     np.testing.assert_array_equal(np.sort(posterior.sample((1200,), seed=0), axis=0), np.sort(everything, axis=0))
@@ -110,18 +115,17 @@ def test_posterior_object(robust):
     assert posterior.to_arviz().posterior["mean"].shape == (4, 300)
 
 
-def test_influence_equals_reweighting_by_hand(robust):
-    posterior = robust.build_posterior(contaminated(), seed=0)
+def test_influence_equals_reweighting_by_hand(posterior):
     draws = posterior.draws.reshape(-1, 2)[::2]
     a = np.array([posterior.losses(theta)[20] for theta in draws])
     expected = np.log(np.mean(np.exp(a))) - a.mean()
     assert posterior.influence()[20] == pytest.approx(expected, rel=1e-6)
 
 
-def test_same_seed_same_draws(robust):
-    draws = [robust.build_posterior(contaminated(), seed=s).mean for s in (3, 3, 4)]
-    assert (draws[0] == draws[1]).all()
-    assert (draws[0] != draws[2]).any()
+def test_same_seed_same_draws(robust, posterior):
+    again, other = (robust.build_posterior(contaminated(), seed=seed) for seed in (0, 4))
+    assert np.array_equal(posterior.draws, again.draws)
+    assert not np.array_equal(posterior.draws, other.draws)
 
 
 def test_new_data_of_the_same_shape_compile_nothing(robust, monkeypatch):
@@ -133,7 +137,6 @@ def test_new_data_of_the_same_shape_compile_nothing(robust, monkeypatch):
         return mixture(self, t)
 
     monkeypatch.setattr(MixtureDensityNetwork, "mixture", counted)
-    jax.clear_caches()
     robust.build_posterior(contaminated(50, seed=5), seed=0)
     first = len(traces)
     robust.build_posterior(contaminated(50, seed=6), seed=1)
@@ -161,7 +164,7 @@ def test_only_gaussian_priors_are_saved(nle, tmp_path):
 
 def test_observations_outside_the_simulations_are_named(nle):
     x = clean()
-    x[17] = 1e4
+    x[17] = 25.0
     with pytest.warns(UserWarning, match=r"1 of 60 observations lie outside .* \(rows 17\)"):
         nle.build_posterior(x, seed=0)
 
@@ -204,10 +207,9 @@ def test_target_density_is_prior_times_loss(x64, nle):
     loss = NLELoss(nle.density, jnp.asarray(clean()))
     target = Target(unconstrained(PRIOR), loss, jnp.asarray(0.3))
     theta = jnp.array([0.5, 0.1])
-    expected = PRIOR.log_prob(np.asarray(theta)) + 0.3 * sum(
-        float(nle.density.log_prob(theta, x)) for x in jnp.asarray(clean())
-    )
-    assert float(log_density(theta, target)) == pytest.approx(float(expected), rel=1e-9)
+    log_prob = eqx.filter_jit(nle.density.log_prob)
+    expected = PRIOR.log_prob(np.asarray(theta)) + 0.3 * sum(float(log_prob(theta, x)) for x in jnp.asarray(clean()))
+    assert float(eqx.filter_jit(log_density)(theta, target)) == pytest.approx(float(expected), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -250,8 +252,8 @@ def test_bad_options(options):
 
 
 def test_a_prior_that_was_not_simulated_is_noticed(nle):
-    theta, x = simulations(400)
-    near = np.abs(theta[:, 0]) < 1
+    theta, x = simulations(1600)
+    near = np.flatnonzero(np.abs(theta[:, 0]) < 1)[:400]  # as many as below: one shape, one compilation
     method = nsm.NLE(PRIOR, components=2, hidden=(4,), parameter_names=("mean", "log sd"))
     with pytest.warns(UserWarning, match=r"\d+% of the prior lies where mean was never simulated"):
         method.append_simulations(theta[near], x[near]).train(
@@ -259,13 +261,12 @@ def test_a_prior_that_was_not_simulated_is_noticed(nle):
         )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        nsm.NLE(PRIOR, components=2, hidden=(4,)).append_simulations(theta, x).train(
+        nsm.NLE(PRIOR, components=2, hidden=(4,)).append_simulations(theta[:400], x[:400]).train(
             settings=nsm.TrainingSettings(max_epochs=1), progress=False
         )
 
 
-def test_modes_of_a_posterior_with_one(robust):
-    posterior = robust.build_posterior(contaminated(), beta=1.0, seed=0)
+def test_modes_of_a_posterior_with_one(posterior):
     modes = posterior.modes()
     assert modes.height[0] == 0
     assert (modes.height <= 0).all()

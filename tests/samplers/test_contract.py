@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from nsmbayes.samplers import require_converged, sample_independence, sample_nuts, sample_slice, sample_smc
+from nsmbayes.samplers import require_converged, sample_independence, sample_nuts, sample_slice
 
 D = 4
 traces = 0
@@ -37,8 +37,7 @@ def _log_density(theta, problem):
     return _log_prior(theta, problem) - problem.beta * _loss(theta, problem)
 
 
-# What each sampler returns has an effective size of more than 10,000 for squares, and the one given for means; for SMC
-# the latter is that before the moves, which is on the safe side.
+# What each sampler returns has an effective size of more than 10,000 for squares, and the one given for means.
 def _nuts(problem, prior, key):
     draws = sample_nuts(_log_density, prior.sample((8,), seed=0), problem, warmup=300, draws=2500, key=key)
     return require_converged(draws).flat, draws.ess
@@ -49,19 +48,13 @@ def _slice(problem, prior, key):
     return require_converged(draws).flat, draws.ess
 
 
-def _smc(problem, prior, key):
-    start = prior.sample((10_000,), seed=0)
-    path = sample_smc(_log_prior, _loss, start, problem, beta=problem.beta, key=key)
-    return path.particles[-1], path.ess[-1]
-
-
 def _independence(problem, prior, key):
     start = prior.sample((500,), seed=0)
     draws = sample_independence(_log_prior, _loss, start, problem, beta=problem.beta, chains=8, draws=2500, key=key)
     return require_converged(draws).flat, draws.ess
 
 
-SAMPLERS = {"nuts": _nuts, "slice": _slice, "smc": _smc, "independence": _independence}
+SAMPLERS = {"nuts": _nuts, "slice": _slice, "independence": _independence}
 PLANTED_BUGS = {
     "beta 20 % too large": lambda problem: problem._replace(beta=1.2 * problem.beta),
     "beta 20 % too small": lambda problem: problem._replace(beta=0.8 * problem.beta),

@@ -24,6 +24,7 @@ def shaken(model, seed=0):
     )
 
 
+@eqx.filter_jit
 def log_density_by_autodiff(transform, z, condition):
     u = transform.transform(z, condition)
     jacobian = jax.jacfwd(lambda z: transform.transform(z, condition))(z)
@@ -35,9 +36,10 @@ def test_a_coupling_flow_is_a_density(x64, d):
     flow = shaken(init_coupling_flow(jax.random.key(0), units(d), units(2), layers=3, hidden=6))
     t, z = jnp.array([0.4, -1.0]), jnp.linspace(-1, 1.5, d)
     expected = log_density_by_autodiff(flow.transform, z, 3 * jnp.tanh(t / 3))
-    assert float(flow.network_log_prob(t, z)) == pytest.approx(float(expected), rel=1e-10)
+    assert float(eqx.filter_jit(flow.network_log_prob)(t, z)) == pytest.approx(float(expected), rel=1e-10)
     # every statistic depends on theta
-    moved = flow.transform.transform(z, t) - flow.transform.transform(z, t + 0.5)
+    transform = eqx.filter_jit(flow.transform.transform)
+    moved = transform(z, t) - transform(z, t + 0.5)
     assert (jnp.abs(moved) > 1e-6).all()
 
 
@@ -48,18 +50,18 @@ def test_posterior_draws_follow_the_posterior_density(x64):
     )
     flow = shaken(flow)
     x = jnp.asarray(np.random.default_rng(0).standard_normal((7, 1)))
-    draws = flow.sample(jax.random.key(1), x, 5)
-    summary = flow.embedding(x)
-    u = jax.vmap(lambda theta: flow.transform.transform(theta / 2, summary))(draws)
+    draws = eqx.filter_jit(flow.sample)(jax.random.key(1), x, 5)
+    summary = eqx.filter_jit(flow.embedding)(x)
+    u = jax.jit(jax.vmap(lambda theta: flow.transform.transform(theta / 2, summary)))(draws)
     assert np.allclose(u, jax.random.normal(jax.random.key(1), (5, 3)), atol=1e-8)
     t = draws[0] / 2
     expected = log_density_by_autodiff(flow.transform, t, summary)
-    assert float(flow.network_log_prob(t, summary)) == pytest.approx(float(expected), rel=1e-10)
-    assert float(flow.training_loss(t, x)) == pytest.approx(-float(expected), rel=1e-10)
+    assert float(eqx.filter_jit(flow.network_log_prob)(t, summary)) == pytest.approx(float(expected), rel=1e-10)
+    assert float(eqx.filter_jit(flow.training_loss)(t, x)) == pytest.approx(-float(expected), rel=1e-10)
 
 
 def test_data_sets_have_no_order(x64):
-    network = in_double(DeepSet(jax.random.key(0), 2, hidden=6, outputs=3))
+    network = eqx.filter_jit(in_double(DeepSet(jax.random.key(0), 2, hidden=6, outputs=3)))
     z = jnp.asarray(np.random.default_rng(0).standard_normal((9, 2)))
     assert network(z).shape == (3,)
     assert np.allclose(network(z), network(z[::-1]), rtol=1e-12)
@@ -71,8 +73,8 @@ def test_costs_are_positive_and_have_a_unit(x64):
     network = init_cost_network(jax.random.key(0), units(2), units(1, 3.0), unit=0.01, summaries=3, hidden=5, blocks=2)
     network = shaken(network)
     x = jnp.asarray(np.random.default_rng(0).standard_normal((20, 4, 2)))
-    summaries = jax.vmap(network.summary)(x)
+    summaries = jax.jit(jax.vmap(network.summary))(x)
     theta = jnp.linspace(-5, 5, 20)[:, None]
-    costs = jax.vmap(network.cost)(theta, summaries)
+    costs = jax.jit(jax.vmap(network.cost))(theta, summaries)
     assert (costs > 0).all()
-    assert np.allclose(costs, 0.01 * jax.vmap(network.network_cost)(theta / 3, summaries))
+    assert np.allclose(costs, 0.01 * jax.jit(jax.vmap(network.network_cost))(theta / 3, summaries))

@@ -5,7 +5,7 @@ import pytest
 
 from nsmbayes import tasks
 from nsmbayes._precision import double_precision
-from nsmbayes.tasks.gnk import quantile
+from nsmbayes.tasks.gnk_exact import quantile
 
 TASK = tasks.get("gnk")
 

@@ -8,8 +8,7 @@ from scipy import stats
 
 from nsmbayes import tasks
 from nsmbayes._precision import double_precision
-from nsmbayes.tasks.gnk import quantile
-from nsmbayes.tasks.gnk_exact import laplacian, log_prob, score, standard_normal_quantile
+from nsmbayes.tasks.gnk_exact import laplacian, log_prob, quantile, score, standard_normal_quantile
 
 TASK = tasks.get("gnk")
 GRADIENT = jax.grad(log_prob, 1)

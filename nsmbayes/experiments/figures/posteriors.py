@@ -63,7 +63,7 @@ def _weight(run: Finished, x: Float[np.ndarray, "n 1"], grid: Float[np.ndarray, 
 
 @styled
 def marginals(run: Finished) -> Figure:
-    """Kernel densities of all methods' draws in the first repeat, beside reference, truth and prior."""
+    """Densities of the draws in the first repeat, with reference, truth and prior; high peaks are cut off."""
     arrays, task = run.arrays(run.repeats[0]["seed"]), run.task
     names = run.document["data"]
     d = task.prior.dim
