@@ -135,6 +135,7 @@ class PairLook(NamedTuple):
     colour: Any
     line: Any = "-"
     marker: str = "o"
+    size: float = 2
     points: int = 300
     contours: bool = True
 
@@ -175,8 +176,8 @@ def draw_pairs(
                     grid = np.linspace(low[j], high[j], 200)
                     axis.plot(grid, own.marginal(j, grid), color=own.colour, ls=own.line, lw=1.6, label=label)
                     continue
-                points = own.draws[: own.points, [j, i]]
-                axis.scatter(*points.T, s=4, alpha=0.25, color=own.colour, marker=own.marker, lw=0, rasterized=True)
+                points, look = own.draws[: own.points, [j, i]], {"s": own.size, "marker": own.marker}
+                axis.scatter(*points.T, alpha=0.25, color=own.colour, lw=0, rasterized=True, **look)
                 if own.contours:
                     _contours(axis, own.draws[:, [j, i]], (low[[j, i]], high[[j, i]]), own.colour)
             if truth is not None:

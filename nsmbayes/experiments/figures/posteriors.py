@@ -91,7 +91,7 @@ def pairs(run: Finished) -> Figure:
     for label, look in looks(run).items():
         draws, closed = arrays[f"0:{label}"], METHODS[run.methods[label]["method"]].amortised == "fully"
         marginal = Empirical(draws).marginal
-        drawn[shown(label)] = PairLook(draws, marginal, *look, points=0 if closed else _POINTS, contours=closed)
+        drawn[shown(label)] = PairLook(draws, marginal, *look, size=5, points=0 if closed else _POINTS, contours=closed)
     return draw_pairs(drawn, [_name(run, j) for j in range(task.prior.dim)], truth=task.theta_true)
 
 
