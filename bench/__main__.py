@@ -85,6 +85,8 @@ def _note(detail: dict[str, Any]) -> str:
         "times_faster_cpu": "{:.0f} times less processor time",
         "later_us_per_dataset": "{:.0f} us a data set",
         "times_faster_than_sbi_later": "{:.1f} times faster than sbi",
+        "mean_sds": "mean off by {:.3f} standard deviations",
+        "covariance_off": "covariance by {:.1%}",
         "peak_gib": "peak memory {:.2f} GiB",
         "paper_s_on_another_machine": "paper: {:g} s (Apple M4)",
     }

@@ -4,7 +4,19 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bench import batch, calibration, conj_training, general, influence, large, mcd, memory, sbi, simulators
+from bench import (
+    batch,
+    calibration,
+    conj_training,
+    general,
+    identity,
+    influence,
+    large,
+    mcd,
+    memory,
+    sbi,
+    simulators,
+)
 from bench.timing import Row
 
 
@@ -36,6 +48,7 @@ BENCHMARKS = {
         "memory": memory,
         "influence": influence,
         "general": general,
+        "identity": identity,
         "sbi": sbi,
     }.items()
 }

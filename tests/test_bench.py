@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("conj", "calibration", "large", "batch", "mcd", "simulators", "memory", "influence", "general")
+NAMES = (
+    "conj", "calibration", "large", "batch", "mcd", "simulators", "memory", "influence", "general", "identity",
+)  # fmt: skip
 BESIDE_SBI = "sbi"  # runs where sbi is installed: see tests/interop
 
 

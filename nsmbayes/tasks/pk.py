@@ -69,9 +69,9 @@ def log_prob(theta: Float[Array, "5"], x: Float[Array, "5"]) -> Float[Array, ""]
     """The log density of one patient's observations, `log integral of phi(eta) prod_j N(x_j; f_j(eta), sigma^2)`.
 
     By the trapezoidal rule in z, where `k = sigma / (omega T) log(1 + exp(omega z))` is the rate and T^2 = sum_j t_j^2.
-    Since eta' <= 1 and |df_j / dk| <= t_j, neither phi nor the product is narrower in z than a standard normal
-    density, whatever theta is, so that few nodes suffice: the error falls exponentially with their number. In eta
-    itself the product can be a hundred times narrower than phi. The nodes do not depend on x.
+    Since |df_j / dk| <= t_j, neither eta nor the vector of all f_j / sigma moves faster than z, whatever theta is, so
+    that few nodes suffice: the error falls exponentially with their number. In eta itself the product can be a hundred
+    times narrower than phi. The nodes do not depend on x.
 
     Example:
         >>> theta = jnp.log(jnp.array([1.5, 2.8, 32.0, 0.3, 0.15]))
@@ -84,7 +84,7 @@ def log_prob(theta: Float[Array, "5"], x: Float[Array, "5"]) -> Float[Array, ""]
     log_unit = log_sigma - log_omega - 0.5 * math.log((TIMES**2).sum())
     reach = _REACH * omega + _BEYOND
     low, high = (_inverse_softplus(jnp.exp(log_k + side * reach - log_unit)) / omega for side in (-1, 1))
-    # Where the nodes would not reach `high`, they still end beyond all patients: at the true parameters at eta = 7.
+    # Where the nodes do not reach `high`, the patients beyond are neglected: at the true parameters those of eta > 7.
     step = jnp.minimum((high - low) / (_NODES - 1), _STEP)
     v = omega * (low + step * jnp.arange(_NODES))
     log_rates = log_unit + jnp.log(jax.nn.softplus(v))

@@ -8,7 +8,15 @@ from scipy import stats
 
 from nsmbayes import tasks
 from nsmbayes._precision import double_precision
-from nsmbayes.tasks.gnk_exact import laplacian, log_prob, quantile, score, standard_normal_quantile
+from nsmbayes.tasks.gnk_exact import (
+    laplacian,
+    log_prob,
+    quantile,
+    score,
+    smoothed_derivatives,
+    smoothed_log_prob,
+    standard_normal_quantile,
+)
 
 TASK = tasks.get("gnk")
 GRADIENT = jax.grad(log_prob, 1)
@@ -41,6 +49,20 @@ def test_round_trip_over_thrice_the_prior():
     back = _over(quantile)(theta, _over(standard_normal_quantile)(theta, x))
     # x = A + ... cannot come back more exactly than A is rounded.
     assert (np.abs(back - x) / np.maximum(np.abs(x), np.abs(theta[:, :1]))).max() < 1e-12
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 8])
+def test_round_trip_of_few_points_at_once(size):
+    # Compiled for few points the same formulas round otherwise.
+    theta = np.repeat(TASK.prior.sample((40,), seed=6), 500, axis=0)
+    u = np.tile(np.linspace(-3, 3, 500), 40)
+    rows = len(u) // size * size
+    with jax.enable_x64(True):
+        x = jax.vmap(quantile)(jnp.asarray(theta), jnp.asarray(u))[:rows].reshape(-1, size)
+        groups = jnp.asarray(theta)[:rows].reshape(-1, size, 4)
+        inverse = jax.vmap(standard_normal_quantile)
+        back = jax.jit(lambda groups, x: jax.lax.map(lambda one: inverse(*one), (groups, x)))(groups, x)
+    assert np.abs(np.asarray(back).ravel() - u[:rows]).max() < 1e-10
 
 
 def test_round_trip_of_u():
@@ -111,3 +133,39 @@ def test_gradient_in_theta_against_finite_differences():
     for i, step in enumerate(1e-5 * np.eye(4)):
         up, down = (_over(log_prob)(theta + sign * step, x) for sign in (1, -1))
         assert np.allclose(gradient[..., i], (up - down) / 2e-5, rtol=1e-5, atol=1e-5 * np.abs(up) + 1e-8)
+
+
+def _smooth_points():
+    """Parameters, points in their bulk, and noise from a twentieth of the scale of the distribution to ten times it."""
+    theta = np.concatenate([TASK.theta_true[None], TASK.prior.sample((5,), seed=5)])
+    x = _over(quantile)(theta, np.tile([-2.0, -0.5, 0.0, 1.0, 2.0], (len(theta), 1)))
+    return [(theta, x, factor * np.exp(theta[:, 1])) for factor in (0.05, 0.5, 10.0)]
+
+
+@functools.cache
+def _smoothed(function):
+    vectorised = jax.jit(jax.vmap(jax.vmap(function, (None, 0, None))))
+    return double_precision(lambda *points: np.asarray(vectorised(*points)))
+
+
+def test_smoothed_derivatives_against_autodiff():
+    first, second = jax.grad(smoothed_log_prob, 1), jax.grad(jax.grad(smoothed_log_prob, 1), 1)
+    both = _smoothed(lambda theta, x, h: jnp.stack([h * first(theta, x, h), h**2 * second(theta, x, h)]))
+    for points in _smooth_points():
+        ours = _smoothed(lambda *point: jnp.stack(smoothed_derivatives(*point)))(*points)
+        assert np.allclose(ours, both(*points), rtol=1e-8, atol=1e-9)
+
+
+def test_smoothed_density_of_a_normal_distribution():
+    theta, h = np.array([[1.0, 0.5, 0.0, -45.0]]), np.array([0.7])
+    x = np.array([[-3.0, 0.2, 1.0, 4.0]])
+    sd = np.sqrt(np.exp(1.0) + 0.49)
+    assert np.allclose(_smoothed(smoothed_log_prob)(theta, x, h), stats.norm(1.0, sd).logpdf(x), rtol=1e-12)
+
+
+def test_smoothed_density_is_the_convolution_of_the_exact_one():
+    theta, x, h = _smooth_points()[1]
+    e = np.linspace(-9, 9, 1001)
+    unsmoothed = np.stack([np.exp(_over(log_prob)(theta, x - h[:, None] * one)) for one in e])
+    convolved = np.trapezoid(unsmoothed * stats.norm.pdf(e)[:, None, None], e, axis=0)
+    assert np.allclose(np.exp(_smoothed(smoothed_log_prob)(theta, x, h)), convolved, rtol=1e-8)
