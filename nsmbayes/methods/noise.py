@@ -25,7 +25,7 @@ def independent_noise(low: float, high: float) -> Augment:
 def correlated_noise(low: float, high: float) -> Augment:
     """To z: z + C e beside C, flat, with C C' the same times a random correlation matrix; some z get none.
 
-    The matrix is that of d_x + 1 standard normal vectors: each correlation is uniformly distributed.
+    That of d_x normal vectors with d_x + 1 entries: it is uniformly distributed over all correlation matrices.
     """
 
     def add(key: PRNGKeyArray, z: Float[Array, "size d_x"]) -> Float[Array, "size d_x+d_x*d_x"]:
@@ -43,7 +43,7 @@ def correlated_noise(low: float, high: float) -> Augment:
 
 
 def _sizes(
-    key_scale: PRNGKeyArray, key_level: PRNGKeyArray, shape: tuple[int, int], low: float, high: float
+    key_scale: PRNGKeyArray, key_level: PRNGKeyArray, shape: tuple[int, ...], low: float, high: float
 ) -> Float[Array, "size d_x"]:
     """Standard deviations: a level for each simulation times a scale for each of its columns."""
     return _log_uniform(key_scale, shape, *_SCALES) * _log_uniform(key_level, (shape[0], 1), low, high)

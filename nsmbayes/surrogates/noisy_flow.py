@@ -79,7 +79,7 @@ class NoisyFlow(Density):
         """log q(x | theta), without noise."""
         return self.network_log_prob(self.scale_theta(theta), self.scale_x(x)) - jnp.log(self.scale_x.scale).sum()
 
-    def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x+d_x*d_x"]) -> Float[Array, ""]:
+    def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_seen"]) -> Float[Array, ""]:
         """-log q of a noisy simulation, given beside the factor C of its noise."""
         d = len(self.scale_x.scale)
         return -self.noisy_log_prob(t, z[:d], z[d:].reshape(d, d))
@@ -92,8 +92,8 @@ class NoisyFlow(Density):
         placed = self.placed(self.scale_theta(theta), h * D)
 
         def derivatives(y: Float[Array, "n d_x"]) -> Derivatives:
-            v = (self.scale_x(frame.offset + y @ frame.basis.T) - placed.mean) @ placed.whiten.T
-            seen = _Jet(v, list((placed.whiten @ D).T[:, None]), jnp.zeros_like(v[:1]))
+            v = placed.whiten @ (self.scale_x(frame.offset + y @ frame.basis.T) - placed.mean).T
+            seen = _Jet(v, list((placed.whiten @ D).T[:, :, None]), jnp.zeros_like(v[:, :1]))
             return _flow_derivatives(self.transform, seen, placed.condition)
 
         return derivatives
@@ -120,21 +120,21 @@ class _Jet(NamedTuple):
 
     They go through a flow together, and nothing is differentiated twice: faster than autodiff, which computes a Hessian
     of which only the trace is needed. Components of the gradient are apart from each other, as XLA would otherwise
-    compute what they share once for each.
+    compute what they share once for each. Points come last: the machine then runs along them.
     """
 
-    value: Float[Array, "n width"]
-    gradient: list[Float[Array, "n_or_1 width"]]
-    laplacian: Float[Array, "n_or_1 width"]
+    value: Float[Array, "width n"]
+    gradient: list[Float[Array, "width n_or_1"]]
+    laplacian: Float[Array, "width n_or_1"]
 
-    def linear(self, function: Callable[[Float[Array, "n_or_1 width"]], Float[Array, "n_or_1 out"]]) -> "_Jet":
+    def linear(self, function: Callable[[Float[Array, "width n_or_1"]], Float[Array, "out n_or_1"]]) -> "_Jet":
         """A linear function of them."""
         return _Jet(function(self.value), [function(g) for g in self.gradient], function(self.laplacian))
 
     def affine(self, W: Float[Array, "out width"], b: Float[Array, " out"]) -> "_Jet":
         """W f + b."""
-        moved = self.linear(lambda f: f @ W.T)
-        return moved._replace(value=moved.value + b)
+        moved = self.linear(lambda f: W @ f)
+        return moved._replace(value=moved.value + b[:, None])
 
     def tanh(self) -> "_Jet":
         """tanh f."""
@@ -176,18 +176,18 @@ def _flow_derivatives(transform: Any, v: _Jet, condition: Float[Array, " k"]) ->
     """Score and Laplacian of log N(u; 0, I) + log |du/dv|."""
     from paramax import unwrap
 
-    d = v.value.shape[1]
+    d = len(v.value)
     log_scales = []
     for part in transform.bijections[::2]:
         first, *others = unwrap(part.masked_autoregressive_mlp).layers
         f = v.affine(first.weight[:, :d], first.bias + first.weight[:, d:] @ condition)
         for layer in others:
             f = f.tanh().affine(layer.weight, layer.bias)
-        log_scales.append(f.linear(lambda out: out[:, 1::2]).log_scale())
-        v = v.standardised(f.linear(lambda out: out[:, ::2]), log_scales[-1]).linear(lambda u: u[:, ::-1])
-    score = [-(v.value * du + sum(g.gradient[k] for g in log_scales)).sum(axis=1) for k, du in enumerate(v.gradient)]
+        log_scales.append(f.linear(lambda out: out[1::2]).log_scale())
+        v = v.standardised(f.linear(lambda out: out[::2]), log_scales[-1]).linear(lambda u: u[::-1])
+    score = [-(v.value * du + sum(g.gradient[k] for g in log_scales)).sum(axis=0) for k, du in enumerate(v.gradient)]
     squares = _dot(v.gradient, v.gradient) + v.value * v.laplacian
-    return Derivatives(jnp.stack(score, axis=1), -(squares + sum(g.laplacian for g in log_scales)).sum(axis=1))
+    return Derivatives(jnp.stack(score, axis=1), -(squares + sum(g.laplacian for g in log_scales)).sum(axis=0))
 
 
 def init_noisy_flow(
