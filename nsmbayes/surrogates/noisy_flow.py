@@ -80,9 +80,17 @@ class NoisyFlow(Density):
         return self.network_log_prob(self.scale_theta(theta), self.scale_x(x)) - jnp.log(self.scale_x.scale).sum()
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_seen"]) -> Float[Array, ""]:
-        """-log q of a noisy simulation, given beside the factor C of its noise."""
+        """-log q of a noisy simulation, given beside the factor C of its noise, and -log of the base.
+
+        Each part has its own: the base becomes the best Gaussian whatever the flow does, and the flow learns what is
+        left. With one for both, the flow makes up for a base that is still wrong, and the base never gets right.
+        """
         d = len(self.scale_x.scale)
-        return -self.noisy_log_prob(t, z[:d], z[d:].reshape(d, d))
+        placed = self.placed(t, z[d:].reshape(d, d))
+        v = placed.whiten @ (z[:d] - placed.mean)
+        base = placed.log_det - 0.5 * (v @ v) - 0.5 * d * math.log(2 * math.pi)
+        v, condition, log_det = jax.lax.stop_gradient((v, placed.condition, placed.log_det))
+        return -base - flow_log_prob(self.transform, v, condition) - log_det
 
     def at(
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, ""] | float
@@ -202,7 +210,7 @@ def init_noisy_flow(
     transforms: int = 3,
     depth: int = 1,
 ) -> NoisyFlow:
-    """An untrained flow, close to its base.
+    """An untrained flow: its transforms say nothing yet, so that it is its base at any noise.
 
     Args:
         key: for the weights.
@@ -218,19 +226,28 @@ def init_noisy_flow(
     d_x, d_theta = len(scale_x.scale), len(scale_theta.scale)
     require_several_dimensions(d_x)
     key_base, key_flow = jax.random.split(key)
+    transform = affine_autoregressive(
+        key_flow,
+        d_x,
+        d_theta + d_x * (d_x + 1) // 2,
+        transforms=transforms,
+        hidden=hidden[0],
+        depth=depth,
+        floor=_FLOOR,
+        activation="tanh",
+    )
     return NoisyFlow(
         base=init_mixture_density_network(
             key_base, scale_x, scale_theta, components=1, hidden=hidden, floor=floor, ceiling=ceiling
         ),
-        transform=affine_autoregressive(
-            key_flow,
-            d_x,
-            d_theta + d_x * (d_x + 1) // 2,
-            transforms=transforms,
-            hidden=hidden[0],
-            depth=depth,
-            floor=_FLOOR,
-            activation="tanh",
-        ),
+        transform=eqx.tree_at(_last_layers, transform, replace_fn=_silent),
         levels=levels,
     )
+
+
+def _last_layers(transform: Any) -> list[Any]:
+    return [part.masked_autoregressive_mlp.layers[-1] for part in transform.bijections[::2]]
+
+
+def _silent(layer: Any) -> Any:
+    return jax.tree.map(lambda a: jnp.zeros_like(a) if eqx.is_inexact_array(a) else a, layer)
