@@ -30,6 +30,7 @@ class NSMBayes(DensityMethod):
     The surrogate is trained as for NLE. The loss is the weighted score-matching loss, computed in coordinates whitened
     by the robust location and scatter of the observations and summed over noise levels (see `nsmbayes.levels`); with
     them beta = 1 is the natural learning rate, which calibration can only lower. `levels=(0,)` is the paper's loss.
+    With other levels surrogate="maf" is a flow that is told the noise and trained with it (`surrogates.NoisyFlow`).
 
     Args:
         prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.

@@ -73,7 +73,7 @@ def flow_growth(flow: MaskedAutoregressiveFlow, frame: Frame, origin: Float[np.n
 def noisy_flow_growth(flow: NoisyFlow, frame: Frame, origin: Float[np.ndarray, " d_x"], level: float) -> Growth:
     """The same for a flow that is told the noise, at one level.
 
-    Its transforms see v = E (y - m), where E E' is the inverse of the base's smoothed covariance in y: |E|^2 is at most
+    Its transforms see v = E (y - m), where E' E is the inverse of the base's smoothed covariance in y: |E|^2 is at most
     1/lambda, and |m - y0| at most the reach of the base's mean, whatever theta is (see `mixture_growth`). Bounds of the
     transforms hold for all that they are told. So |v| <= (|y - y0| + reach) / sqrt(lambda), the score is at most
     |E| |g| and the Laplacian, tr(E' H E), at most |E|^2 sqrt(d) |H|_F, with g and H those of log q in v.

@@ -33,7 +33,7 @@ def some_frame(d, seed=0):
 
 
 def test_derivatives_at_any_noise_equal_autodiff(x64):
-    flow, frame, theta = noisy_flow(3, depth=2), some_frame(3), jnp.array([0.4, -0.7])
+    flow, frame, theta = noisy_flow(3), some_frame(3), jnp.array([0.4, -0.7])
     y = jnp.asarray(np.random.default_rng(1).standard_normal((20, 3)) * np.geomspace(0.1, 1e3, 20)[:, None])
 
     @jax.jit
@@ -63,7 +63,7 @@ def test_the_loss_has_a_gradient_in_theta(x64):
         return (score**2).sum() + 2 * laplacian.sum()
 
     differences = [(loss(theta + step * e) - loss(theta - step * e)) / (2 * step) for e in jnp.eye(2)]
-    np.testing.assert_allclose(jax.grad(loss)(theta), differences, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(theta), differences, rtol=1e-6)
 
 
 def test_noise_is_known_by_its_covariance(x64):
@@ -75,17 +75,6 @@ def test_noise_is_known_by_its_covariance(x64):
     one, other = at(frame.basis, y), at(frame.basis @ turn, y @ turn)
     np.testing.assert_allclose(other.score, one.score @ turn, rtol=1e-9)
     np.testing.assert_allclose(other.laplacian, one.laplacian, rtol=1e-9)
-
-
-def test_large_noise_drowns_all_but_the_noise(x64):
-    """At h = 1e4 what the transforms see is nearly y / h."""
-    flow, theta, h = noisy_flow(3, size=0.0), jnp.array([0.4, -0.7]), 1e4
-    y = h * jnp.asarray(np.random.default_rng(0).standard_normal((10, 3)))
-    covariance = flow.base.mixture(flow.scale_theta(theta)).covariances[0]
-    assert float(jnp.linalg.eigvalsh(covariance).max()) < 1e-2 * h**2
-    placed = flow.placed(flow.scale_theta(theta), h * jnp.diag(1 / flow.scale_x.scale))
-    v = (flow.scale_x(y) - placed.mean) @ placed.whiten.T
-    np.testing.assert_allclose(v, y / h, atol=1e-3)
 
 
 def test_one_dimension_is_refused():
