@@ -20,6 +20,7 @@ from nsmbayes.surrogates import (
     Standardiser,
     init_masked_autoregressive_flow,
     init_mixture_density_network,
+    init_noisy_flow,
 )
 from nsmbayes.weights import fit_location_scatter
 
@@ -67,6 +68,16 @@ def maf(d_x, d_theta=2, *, transforms=1, seed=0, size=0.2, **options):
         scales = standardiser(d_x, seed), standardiser(d_theta, seed + 1)
         options = {"transforms": transforms, "hidden": 6, "depth": 1, "allow_one_dimension": True} | options
         return shaken(in_double(init_masked_autoregressive_flow(jax.random.key(seed), *scales, **options)), size, seed)
+
+
+@functools.cache
+def noisy_flow(d_x, d_theta=2, *, seed=0, size=0.2, **options):
+    """A flow that knows the noise, of two transforms."""
+    with jax.enable_x64(True):
+        scales = standardiser(d_x, seed), standardiser(d_theta, seed + 1)
+        defaults = {"hidden": (6,), "floor": 0.3, "ceiling": 5.0, "levels": (0.1, 6.4), "transforms": 2}
+        flow = init_noisy_flow(jax.random.key(seed), *scales, **defaults | options)
+        return shaken(in_double(flow), size, seed)
 
 
 def flow_of(*parts):

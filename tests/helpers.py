@@ -56,6 +56,23 @@ def noisy_log_q(family: NoisyFamily, theta, x, h):
     return network(family.T) @ t + network(family.b)[0]
 
 
+def log_transforms(flow, u, t):
+    """log N(u_L; 0, I) + log |du_L/du| of a flow's L affine autoregressive transforms given t, from their weights."""
+    from paramax import unwrap
+
+    log_density = 0.0
+    for part in unwrap(flow.transform).bijections[::2]:
+        *inner, last = part.masked_autoregressive_mlp.layers
+        h = jnp.concatenate([u, t])
+        for layer in inner:
+            h = jnp.tanh(layer.weight @ h + layer.bias)
+        mu, s = (last.weight @ h + last.bias).reshape(-1, 2).T
+        sigma = jnp.log1p(jnp.exp(s) * jnp.expm1(1 - flow.floor)) + flow.floor
+        log_density -= jnp.log(sigma).sum()
+        u = ((u - mu) / sigma)[::-1]
+    return log_density + jax.scipy.stats.norm.logpdf(u).sum()
+
+
 def nsm_loss_by_autodiff(family, weight, location, scatter, basis, theta, x):
     """L_NSM from the divergence form: mean of |w L' grad log q|^2 + 2 div_y(w^2 grad_y log q), all by autodiff."""
     inverse = jnp.linalg.inv(scatter)

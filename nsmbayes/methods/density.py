@@ -37,7 +37,7 @@ from nsmbayes.samplers import (
 )
 from nsmbayes.storage import fill_model, model_arrays, write_model
 from nsmbayes.surrogates import Density, Standardiser, fit_standardiser, init_mixture_density_network
-from nsmbayes.training import TrainingSettings, fit
+from nsmbayes.training import Augment, TrainingSettings, fit
 from nsmbayes.weights import LocationScatter, Weight
 
 _CANDIDATES = 250  # prior draws each chain chooses its start from
@@ -47,6 +47,10 @@ _ATTEMPTS = 2  # of the adaptive sampler, before NUTS
 
 def _training_loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
     return density.training_loss(t, z)
+
+
+def _shapes(arrays: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items()}
 
 
 class DensityMethod(Method):
@@ -130,6 +134,7 @@ class DensityMethod(Method):
             scale_x.standardise(x),
             settings=as_settings(settings, self.training),
             key=key_fit,
+            augment=self._augment(),
             progress=progress,
         )
         self.density = in_double(density)
@@ -143,11 +148,13 @@ class DensityMethod(Method):
         some of the simulations it was trained on: they tell where it can be trusted, and whether it is smooth enough.
         """
         if isinstance(other, DensityMethod):
+            self._check_noise(other._trained())
             self.density, self.history, self._seen = other._trained(), other.history, other._seen
             self.simulations_used = other.simulations_used
             return self
         density = _checks.instance(other, "other", Density, "nsmbayes.NLE(prior) or a surrogates.Density")
         theta, x = self._all_simulations()
+        self._check_noise(density)
         self._check_density(density, theta, x)
         warn_of_unseen_parameters(draw_prior(self.support, 1000), theta, self.parameter_names)
         self.density, self.history = in_double(density), None
@@ -157,10 +164,17 @@ class DensityMethod(Method):
     def network_key(self) -> tuple[Any, ...]:
         """What its surrogate is but for the simulations and the seed: methods with the same key can share one."""
         shape = (self.components, self.floor, self.ceiling, self.hidden, self.ensemble)
-        return ("density", self.surrogate, self.gaussian_flow, self.lattice, self.scaling, *shape)
+        return ("density", self.surrogate, self.gaussian_flow, self.lattice, self.scaling, shape)
+
+    def _check_noise(self, density: Density) -> None:
+        """Refuse a density that does not know the method's noise levels."""
 
     def _check_density(self, density: Density, theta: np.ndarray, x: np.ndarray) -> None:
         """Refuse a density that the method's loss cannot use."""
+
+    def _augment(self) -> Augment | None:
+        """What is done to simulations before the network sees them."""
+        return None
 
     def _initial(self, key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser) -> Density:
         if self.surrogate == "maf":
@@ -288,7 +302,7 @@ class DensityMethod(Method):
                 "code that builds the prior, and train with the same seed."
             )
         arrays = model_arrays(density)
-        if arrays.keys() != model_arrays(self._blank(self.d_x)).keys():
+        if _shapes(arrays) != _shapes(model_arrays(self._blank(self.d_x))):
             raise InputError(
                 "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, and "
                 "adopt it again."

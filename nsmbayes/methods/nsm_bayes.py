@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
@@ -14,9 +14,11 @@ from nsmbayes.calibration import PathCalibration, ReweightingCalibration
 from nsmbayes.levels import DEFAULT_LEVELS, check_levels
 from nsmbayes.methods.base import as_weight
 from nsmbayes.methods.density import DensityMethod
+from nsmbayes.methods.noise import correlated_noise
 from nsmbayes.posteriors.data_loss import NSMLoss, nsm_loss
 from nsmbayes.posteriors.generalised import GeneralisedPosterior
-from nsmbayes.surrogates import Density, Frame, require_smooth
+from nsmbayes.surrogates import Density, Frame, NoisyFlow, Standardiser, init_noisy_flow, require_smooth
+from nsmbayes.training import Augment
 from nsmbayes.weights import ESTIMATORS, IMQ, LocationScatter, PlateauIMQ, Weight, fit_location_scatter, from_config
 
 _FINER = 16  # rules for the noise by which the error of one is judged
@@ -28,6 +30,7 @@ class NSMBayes(DensityMethod):
     The surrogate is trained as for NLE. The loss is the weighted score-matching loss, computed in coordinates whitened
     by the robust location and scatter of the observations and summed over noise levels (see `nsmbayes.levels`); with
     them beta = 1 is the natural learning rate, which calibration can only lower. `levels=(0,)` is the paper's loss.
+    With other levels surrogate="maf" is a flow that is told the noise and trained with it (`surrogates.NoisyFlow`).
 
     Args:
         prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
@@ -64,11 +67,6 @@ class NSMBayes(DensityMethod):
         self.weight = as_weight(weight if weight is not None else PlateauIMQ(radius=2.0, zeta=1.0))
         self.scatter = _checks.choice(scatter, "scatter", ESTIMATORS)
         self.levels = tuple(check_levels(levels).tolist())
-        if self.surrogate == "maf" and self.levels != (0.0,):
-            raise InputError(
-                "`levels` other than (0,) need a surrogate that can be smoothed exactly: choose surrogate='mdn', or "
-                "levels=(0,) with a calibration."
-            )
         self.whiten = _checks.flag(whiten, "whiten")
         if calibration is not None:
             kinds = PathCalibration | ReweightingCalibration
@@ -118,13 +116,50 @@ class NSMBayes(DensityMethod):
         posterior.finer_loss = lambda: self._loss(weight, centre, dequantised, rules=_FINER, seed=1)
         return posterior
 
-    def _check_density(self, density: Density, theta: Float[np.ndarray, "m d"], x: Float[np.ndarray, "m d_x"]) -> None:
-        if not density.smoothable and self.levels != (0.0,):
+    def _check_noise(self, density: Density) -> None:
+        if self.levels == (0.0,):
+            return
+        if not density.smoothable:
             raise InputError(
                 f"A {type(density).__name__} cannot be smoothed exactly, and this method has noise levels. Build it "
-                "with NSMBayes(prior, levels=(0,)), or use a Gaussian mixture."
+                "with NSMBayes(prior, levels=(0,)), use a Gaussian mixture, or train a flow with noise: "
+                "NSMBayes(prior, surrogate='maf')."
             )
+        if isinstance(density, NoisyFlow):
+            low, high = density.levels
+            if self.levels[0] < low or self.levels[-1] > high:
+                raise InputError(
+                    f"`levels` of this method go from {self.levels[0]:g} to {self.levels[-1]:g}, but the flow was "
+                    f"trained with noise from {low:g} to {high:g}. Choose levels within that, or train again."
+                )
+
+    def _check_density(self, density: Density, theta: Float[np.ndarray, "m d"], x: Float[np.ndarray, "m d_x"]) -> None:
         require_smooth(density, theta, x)
+
+    @property
+    def _noisy_flow(self) -> bool:
+        """Whether the surrogate has to be trained with noise; a mixture is smoothed exactly."""
+        return self.surrogate == "maf" and self.levels != (0.0,)
+
+    def network_key(self) -> tuple[Any, ...]:
+        """The same; a flow that is told the noise knows some levels only."""
+        return super().network_key() + ((self.levels[0], self.levels[-1]),) * self._noisy_flow
+
+    def _augment(self) -> Augment | None:
+        return correlated_noise(self.levels[0], self.levels[-1]) if self._noisy_flow else None
+
+    def _initial(self, key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser) -> Density:
+        if not self._noisy_flow:
+            return super()._initial(key, scale_x, scale_theta)
+        return init_noisy_flow(
+            key,
+            scale_x,
+            scale_theta,
+            hidden=self.hidden,
+            floor=self.floor,
+            ceiling=self.ceiling,
+            levels=(self.levels[0], self.levels[-1]),
+        )
 
     @double_precision
     def _loss(self, weight: Weight, centre: LocationScatter, x: Float[np.ndarray, "n d_x"], **noise: int) -> NSMLoss:

@@ -1,6 +1,5 @@
 """NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
 
-import functools
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +17,7 @@ from nsmbayes.calibration import RootCalibration, StochasticCalibration
 from nsmbayes.levels import check_levels
 from nsmbayes.losses import score_matching
 from nsmbayes.methods.base import Method, NotTrainedError, as_settings, as_weight, warn_of_unseen_parameters
+from nsmbayes.methods.noise import independent_noise
 from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
@@ -32,7 +32,7 @@ from nsmbayes.surrogates import (
     init_noisy_family,
 )
 from nsmbayes.surrogates.scaling import KINDS
-from nsmbayes.training import Augment, TrainingSettings, fit
+from nsmbayes.training import TrainingSettings, fit
 from nsmbayes.weights import IMQ, PlateauIMQ, Weight
 
 Family = ExponentialFamily | NoisyFamily
@@ -43,8 +43,6 @@ LEVELS = tuple(0.2 * 2.0**i for i in range(7))
 """Default noise levels. The larger the noise, the better a family that is linear in theta fits: one step higher than
 those of `NSMBayes`."""
 
-_SCALES = (0.03, 1.0)  # of the observations to come, in units of the simulations: what the network is trained for
-
 
 def _training_loss(family: ExponentialFamily, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]):
     return score_matching(family.network_derivatives(t, z))
@@ -53,22 +51,6 @@ def _training_loss(family: ExponentialFamily, t: Float[Array, " d_theta"], z: Fl
 def _noisy_training_loss(family: NoisyFamily, t: Float[Array, " d_theta"], noisy: Float[Array, " 2*d_x"]):
     """In units of the noise, so that all levels count alike."""
     return score_matching(family.network_derivatives(t, *jnp.split(noisy, 2)))
-
-
-@functools.cache  # a new function would have to be compiled again
-def _noise_adder(low: float, high: float) -> Augment:
-    """To z: z + h e beside h, with h a level between `low` and `high` times a scale for each column."""
-
-    def add(key: PRNGKeyArray, z: Float[Array, "size d_x"]) -> Float[Array, "size 2*d_x"]:
-        key_scale, key_level, key_noise = jax.random.split(key, 3)
-        h = _log_uniform(key_scale, z.shape, *_SCALES) * _log_uniform(key_level, (len(z), 1), low, high)
-        return jnp.concatenate([z + h * jax.random.normal(key_noise, z.shape), h], axis=1)
-
-    return add
-
-
-def _log_uniform(key: PRNGKeyArray, shape: tuple[int, ...], low: float, high: float) -> Float[Array, "..."]:
-    return jnp.exp(jax.random.uniform(key, shape, minval=np.log(low), maxval=np.log(high)))
 
 
 class NSMBayesConj(Method):
@@ -189,7 +171,7 @@ class NSMBayesConj(Method):
             scale_x.standardise(x),
             settings=as_settings(settings, self.training if self._noisy else TrainingSettings()),
             key=key_fit,
-            augment=_noise_adder(self.levels[0], self.levels[-1]) if self._noisy else None,
+            augment=independent_noise(self.levels[0], self.levels[-1]) if self._noisy else None,
             progress=progress,
         )
         self.family = _in_double(family)

@@ -16,10 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes.interop.sbi import Chain, MaskedAffine, Reorder
-from nsmbayes.robustness.growth import Growth
+from nsmbayes.robustness.growth import Growth, Polynomial
+from nsmbayes.robustness.mixture import mixture_growth
 from nsmbayes.robustness.networks import Layer, NetworkBounds, network_bounds
 from nsmbayes.robustness.rounding import narrower, norm, up, wider
-from nsmbayes.surrogates import Frame, MaskedAutoregressiveFlow
+from nsmbayes.surrogates import Frame, MaskedAutoregressiveFlow, NoisyFlow
 
 _PROBES = ((-1.5, 0.3, 0.8), (2.0, -1.0, -4.0), (0.1, 0.0, 3.0))  # z, mu and raw scale at which transforms are tried
 
@@ -57,6 +58,50 @@ class _State(NamedTuple):
 
 def flow_growth(flow: MaskedAutoregressiveFlow, frame: Frame, origin: Float[np.ndarray, " d_x"]) -> Growth:
     """Growth of the score and Laplacian in the coordinates y. Raises `NotCovered` where there is no proof."""
+    log_q = _log_density(flow)
+    scale = np.asarray(flow.scale_x.scale)
+    D = np.asarray(frame.basis) / scale[:, None]
+    directions = np.abs(D.T if flow.probes is None else np.asarray(flow.probes) @ D.T)
+    laplacian = np.einsum("vj,vk,jkn->n", directions, directions, log_q.hessian)
+    if flow.probes is not None:
+        laplacian = laplacian / len(directions)
+    at = np.abs((origin - np.asarray(flow.scale_x.centre)) / scale).max()
+    score = np.linalg.norm(np.tensordot(np.abs(D).T, log_q.gradient, 1), axis=0)
+    return _growth(up(1 + float(at)), norm(D), score, laplacian, log_q.constants)
+
+
+def noisy_flow_growth(flow: NoisyFlow, frame: Frame, origin: Float[np.ndarray, " d_x"], level: float) -> Growth:
+    """The same for a flow that is told the noise, at one level.
+
+    Its transforms see v = E (y - m), where E' E is the inverse of the base's smoothed covariance in y: |E|^2 is at most
+    1/lambda, and |m - y0| at most the reach of the base's mean, whatever theta is (see `mixture_growth`). Bounds of the
+    transforms hold for all that they are told. So |v| <= (|y - y0| + reach) / sqrt(lambda), the score is at most
+    |E| |g| and the Laplacian, tr(E' H E), at most |E|^2 sqrt(d) |H|_F, with g and H those of log q in v.
+    """
+    log_q = _log_density(flow)
+    base = mixture_growth(flow.base, frame, origin, level)
+    stretch = up(1 / math.sqrt(base.constants["lambda_min"]))
+    score = stretch * np.linalg.norm(log_q.gradient, axis=0)
+    laplacian = stretch**2 * math.sqrt(len(origin)) * np.linalg.norm(log_q.hessian, axis=(0, 1))
+    return _growth(up(1 + base.a * stretch), stretch, score, laplacian, base.constants | log_q.constants)
+
+
+def _growth(a: float, b: float, score: Polynomial, laplacian: Polynomial, constants: dict[str, float]) -> Growth:
+    squares = np.convolve(score, score)
+    together = squares + np.pad(2 * laplacian, (0, len(squares) - len(laplacian)))
+    bounds = {"laplacian_below": wider(laplacian), "laplacian_above": wider(laplacian), "together": wider(together)}
+    return Growth(a=a, b=b, score=wider(score), **bounds, constants=constants)
+
+
+class _LogDensity(NamedTuple):
+    """Bounds of the derivatives of log q in what the first transform sees, polynomials in rho."""
+
+    gradient: Float[np.ndarray, "d degree"]
+    hessian: Float[np.ndarray, "d d degree"]
+    constants: dict[str, float]
+
+
+def _log_density(flow: MaskedAutoregressiveFlow | NoisyFlow) -> _LogDensity:
     if flow.activation != "tanh":
         raise NotCovered(
             f"its activation is {flow.activation}, which is unbounded; Proposition 3 needs tanh", smooth=True
@@ -79,29 +124,12 @@ def flow_growth(flow: MaskedAutoregressiveFlow, frame: Frame, origin: Float[np.n
     hessian = (
         _times(state.first[:, :, None], state.first[:, None, :]) + _times(state.h[:, None, None], state.second)
     ).sum(axis=0) + state.log_det_2
-    scale = np.asarray(flow.scale_x.scale)
-    D = np.asarray(frame.basis) / scale[:, None]
-    directions = np.abs(D.T if flow.probes is None else np.asarray(flow.probes) @ D.T)
-    score = np.linalg.norm(np.tensordot(np.abs(D).T, gradient, 1), axis=0)
-    laplacian = np.einsum("vj,vk,jkn->n", directions, directions, hessian)
-    if flow.probes is not None:
-        laplacian = laplacian / len(directions)
-    at = np.abs((origin - np.asarray(flow.scale_x.centre)) / scale).max()
-    squares = np.convolve(score, score)
-    together = squares + np.pad(2 * laplacian, (0, len(squares) - len(laplacian)))
-    return Growth(
-        a=up(1 + float(at)),
-        b=norm(D),
-        score=wider(score),
-        laplacian_below=wider(laplacian),
-        laplacian_above=wider(laplacian),
-        together=wider(together),
-        constants={
-            "transforms": float(len(transforms)),
-            "sigma_L": min(float(t.smallest.min()) for t in transforms),
-            "sigma_U": max(float(t.largest.max()) for t in transforms),
-        },
-    )
+    constants = {
+        "transforms": float(len(transforms)),
+        "sigma_L": min(float(t.smallest.min()) for t in transforms),
+        "sigma_U": max(float(t.largest.max()) for t in transforms),
+    }
+    return _LogDensity(gradient, hessian, constants)
 
 
 def _times(p: Float[np.ndarray, "*a degree"], q: Float[np.ndarray, "*b degree"]) -> Float[np.ndarray, "*c degree"]:
@@ -162,7 +190,7 @@ def _after(state: _State, t: _Transform) -> _State:
     )
 
 
-def _steps(flow: MaskedAutoregressiveFlow) -> list[_Transform | np.ndarray]:
+def _steps(flow: MaskedAutoregressiveFlow | NoisyFlow) -> list[_Transform | np.ndarray]:
     """The transforms and the reorderings between them."""
     d = len(flow.scale_x.scale)
     if type(flow.transform) is Chain:  # converted from sbi

@@ -8,14 +8,14 @@ from jaxtyping import Float
 from nsmbayes.posteriors.data_loss import NSMLoss
 from nsmbayes.posteriors.generalised import GeneralisedPosterior
 from nsmbayes.robustness.certificate import Certificate, Check
-from nsmbayes.robustness.flow import NotCovered, flow_growth
+from nsmbayes.robustness.flow import NotCovered, flow_growth, noisy_flow_growth
 from nsmbayes.robustness.growth import Growth, LossBounds, largest_zeta, loss_bounds, metric, vanishes
 from nsmbayes.robustness.mixture import COVERED, mixture_growth
 from nsmbayes.robustness.parts import all_finite, check_scatter, check_weight, notes
 from nsmbayes.robustness.prior_tails import Tails, tails
 from nsmbayes.robustness.rounding import up
 from nsmbayes.robustness.weight_bounds import WeightBounds, weight_bounds
-from nsmbayes.surrogates import MaskedAutoregressiveFlow
+from nsmbayes.surrogates import MaskedAutoregressiveFlow, MixtureDensityNetwork, NoisyFlow
 from nsmbayes.weights import IMQ
 
 
@@ -63,7 +63,11 @@ def _growths(loss: NSMLoss, origin: Float[np.ndarray, " d_x"], levels: Float[np.
     if isinstance(surrogate, COVERED) and kind in COVERED:
         return [mixture_growth(surrogate, loss.frame, origin, float(h)) for h in levels]
     if isinstance(surrogate, MaskedAutoregressiveFlow) and kind is MaskedAutoregressiveFlow:
+        if levels.any():
+            raise NotCovered("a flow that was not trained with noise says nothing about noisy data", smooth=True)
         return [flow_growth(surrogate, loss.frame, origin)]
+    if isinstance(surrogate, NoisyFlow) and (kind, type(surrogate.base)) == (NoisyFlow, MixtureDensityNetwork):
+        return [noisy_flow_growth(surrogate, loss.frame, origin, float(h)) for h in levels]
     if kind.__name__ == "SbiMixture":
         raise NotCovered(
             "the precisions of sbi's mixture are unbounded in theta: Proposition 2 asks for eigenvalues bounded below, "

@@ -18,6 +18,8 @@ from nsmbayes.surrogates.maf import init_masked_autoregressive_flow as init_mask
 from nsmbayes.surrogates.mdn import MixtureDensity as MixtureDensity
 from nsmbayes.surrogates.mdn import MixtureDensityNetwork as MixtureDensityNetwork
 from nsmbayes.surrogates.mdn import init_mixture_density_network as init_mixture_density_network
+from nsmbayes.surrogates.noisy_flow import NoisyFlow as NoisyFlow
+from nsmbayes.surrogates.noisy_flow import init_noisy_flow as init_noisy_flow
 from nsmbayes.surrogates.posterior_flow import PosteriorFlow as PosteriorFlow
 from nsmbayes.surrogates.posterior_flow import init_posterior_flow as init_posterior_flow
 from nsmbayes.surrogates.scaling import Standardiser as Standardiser

@@ -124,11 +124,8 @@ def init_masked_autoregressive_flow(
         allow_one_dimension: accept d_x = 1, where the flow is a conditional Gaussian; for comparison with the paper.
     """
     d_x, d_theta = len(scale_x.scale), len(scale_theta.scale)
-    if d_x == 1 and not allow_one_dimension:
-        raise InputError(
-            "`surrogate` 'maf' cannot be used when x has one dimension: with no other coordinate to condition on, an "
-            "affine autoregressive flow is a conditional Gaussian, blind to skewness and kurtosis. Use surrogate='mdn'."
-        )
+    if not allow_one_dimension:
+        require_several_dimensions(d_x)
     _checks.integer(transforms, "transforms", at_least=1)
     _checks.integer(depth, "depth", at_least=1)
     if _checks.integer(hidden, "hidden", at_least=1) < d_x:
@@ -151,6 +148,15 @@ def init_masked_autoregressive_flow(
         activation=activation,
         floor=float(floor),
     )
+
+
+def require_several_dimensions(d_x: int) -> None:
+    """Refuse d_x = 1, where an affine autoregressive flow has nothing to be autoregressive on."""
+    if d_x == 1:
+        raise InputError(
+            "`surrogate` 'maf' cannot be used when x has one dimension: with no other coordinate to condition on, an "
+            "affine autoregressive flow is a conditional Gaussian, blind to skewness and kurtosis. Use surrogate='mdn'."
+        )
 
 
 def _check_smooth(activation: str, transformer: str) -> None:

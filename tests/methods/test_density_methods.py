@@ -177,11 +177,6 @@ def test_chains_that_disagree_say_so(nle):
     assert "NOT CONVERGED" in posterior.summary()
 
 
-def test_flows_need_the_single_level():
-    with pytest.raises(nsm.InputError, match="`levels`"):
-        nsm.NSMBayes(PRIOR, surrogate="maf")
-
-
 @pytest.mark.parametrize(
     ("prior", "low", "high"),
     [

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from builders import data, flow_of, maf, mdn, shaken, third_power
+from builders import data, flow_of, maf, mdn, noisy_flow, shaken, third_power
 from helpers import random_family
 
 import nsmbayes as nsm
 from nsmbayes.interop.sbi import Affine, MaskedAffine, Reorder
 from nsmbayes.posteriors.data_loss import nsm_loss
 from nsmbayes.robustness.family import family_bounds
-from nsmbayes.robustness.flow import flow_growth
+from nsmbayes.robustness.flow import flow_growth, noisy_flow_growth
 from nsmbayes.robustness.growth import degree, largest_zeta, loss_bounds, metric
 from nsmbayes.robustness.mixture import mixture_growth
 from nsmbayes.robustness.networks import interval, network_bounds
@@ -178,6 +178,16 @@ def test_flows_grow_no_faster_than_proved(x64, d_x, transforms):
     assert_growth_holds(surrogate, growth, frame, 0.0, far_points(d_x, 800), thetas)
     expected = 2.0 if d_x == 1 else 2 / (transforms + 1)
     assert largest_zeta(growth) == pytest.approx(expected, rel=1e-12)
+
+
+def test_flows_that_know_the_noise_grow_no_faster_than_proved(x64):
+    surrogate, x, level = noisy_flow(3), data(3), 0.5
+    centre = fit_location_scatter(x)
+    frame = Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor))
+    growth = noisy_flow_growth(surrogate, frame, np.asarray(centre.location), level)
+    thetas = np.random.default_rng(1).standard_normal((6, 2)) * np.geomspace(0.1, 1e6, 6)[:, None]
+    assert_growth_holds(surrogate, growth, frame, level, far_points(3, 800), thetas)
+    assert largest_zeta(growth) == pytest.approx(2 / 3, rel=1e-12)
 
 
 def test_flows_of_sbi_grow_no_faster_than_proved(x64):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from builders import GAUSSIAN, data, general, maf, mdn, third_power
+from builders import GAUSSIAN, data, general, maf, mdn, noisy_flow, third_power
 from helpers import random_family
 
 import nsmbayes as nsm
@@ -93,6 +93,12 @@ def other_activation(activation):
     return eqx.tree_at(place, maf(2), activation)
 
 
+def with_base(kind):
+    flow = noisy_flow(2)
+    base = kind(**{field.name: getattr(flow.base, field.name) for field in dataclasses.fields(flow.base)})
+    return dataclasses.replace(flow, base=base)
+
+
 def conjugate(family=None, *, levels=(0.0,), **options):
     options = {"weight": nsm.IMQ(zeta=2.0)} | options
     method = nsm.NSMBayesConj(GAUSSIAN, levels=levels, **options)
@@ -126,6 +132,18 @@ VIOLATIONS = {
     "MAF of five transforms with zeta just above 1/3": (
         lambda: general(maf(2, transforms=5), nsm.IMQ(zeta=0.3334)),
         "A4",
+    ),
+    "MAF that was not trained with noise, with noise levels": (
+        lambda: general(maf(2), nsm.IMQ(zeta=0.5), levels=(0.5, 1.0)),
+        "A4",
+    ),
+    "noisy flow of two transforms with zeta just above 2/3": (
+        lambda: general(noisy_flow(2), nsm.IMQ(zeta=0.667), levels=(0.5, 1.0)),
+        "A4",
+    ),
+    "noisy flow with a base of the user's": (
+        lambda: general(with_base(MyNetwork), nsm.IMQ(zeta=0.5), levels=(0.5, 1.0)),
+        "A2",
     ),
     "MAF with a plateau weight, zeta = 2": (lambda: general(maf(2), nsm.PlateauIMQ(zeta=2.0)), "A4"),
     "constant weight with MDN": (lambda: general(mdn(1), nsm.Constant()), "A4"),
@@ -218,6 +236,11 @@ ROBUST = {
     "MAF of one transform, zeta = 1": (lambda: general(maf(3), nsm.IMQ(zeta=1.0)), "A4'", False),
     "MAF of two transforms, zeta = 2/3": (lambda: general(maf(3, transforms=2), nsm.IMQ(zeta=2 / 3)), "A4'", False),
     "MAF in one dimension, zeta = 2": (lambda: general(maf(1, transforms=5), nsm.IMQ(zeta=2.0)), "A4'", False),
+    "noisy flow of two transforms, zeta = 2/3": (
+        lambda: general(noisy_flow(2), nsm.IMQ(zeta=2 / 3), levels=(0.5, 1.0)),
+        "A4'",
+        False,
+    ),
     "third power, zeta = 1/2": (lambda: general(third_power()[0], nsm.IMQ(zeta=0.5)), "A4'", True),
     "MAD": (lambda: general(mdn(1), estimator="mad"), "A4'", True),
     "uniform prior": (lambda: general(mdn(1), prior=prior_of(dist.Uniform(-1.0, 1.0))), "A4'", True),

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import log_q, random_family
+from builders import noisy_flow
+from helpers import log_q, log_transforms, random_family
 
 from nsmbayes.surrogates import (
     Frame,
@@ -63,22 +64,21 @@ def log_mixture(model, theta, x):
 
 def log_flow(model, theta, x):
     """The flow's log density from its weights: the formula for log q in the paper, one transform after the other."""
-    from paramax import unwrap
-
-    u = (x - model.scale_x.centre) / model.scale_x.scale
+    z = (x - model.scale_x.centre) / model.scale_x.scale
     t = (theta - model.scale_theta.centre) / model.scale_theta.scale
     t = 3 * jnp.tanh(t / 3) if model.squash else t
-    log_density = -jnp.log(model.scale_x.scale).sum()
-    for bijection in unwrap(model.transform).bijections[::2]:
-        *inner, last = bijection.masked_autoregressive_mlp.layers
-        h = jnp.concatenate([u, t])
-        for layer in inner:
-            h = jnp.tanh(layer.weight @ h + layer.bias)
-        mu, s = (last.weight @ h + last.bias).reshape(-1, 2).T
-        sigma = jnp.log1p(jnp.exp(s) * jnp.expm1(1 - model.floor)) + model.floor
-        log_density -= jnp.log(sigma).sum()
-        u = ((u - mu) / sigma)[::-1]
-    return log_density + jax.scipy.stats.norm.logpdf(u).sum()
+    return log_transforms(model, z, t) - jnp.log(model.scale_x.scale).sum()
+
+
+def log_noise_free_flow(model, theta, x):
+    """The flow that knows the noise, where there is none: the same of what its base has whitened."""
+    z = (x - model.scale_x.centre) / model.scale_x.scale
+    t = (theta - model.scale_theta.centre) / model.scale_theta.scale
+    _, (mean,), (covariance,) = model.base.mixture(t)
+    K, d = jnp.linalg.cholesky(covariance), len(z)
+    told = jnp.concatenate([3 * jnp.tanh(t / 3), jnp.full(d, jnp.log(0.01)), jnp.zeros(d * (d - 1) // 2)])
+    log_det = jnp.log(jnp.linalg.det(K)) + jnp.log(model.scale_x.scale).sum()
+    return log_transforms(model, jnp.linalg.solve(K, z - mean), told) - log_det
 
 
 CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
@@ -89,6 +89,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "mdn, d_x=3": (lambda: random_mdn(3, 2), log_mixture),
     "maf, d_x=1, paper": (lambda: random_maf(1, 2, squash=False), log_flow),
     "maf, d_x=3": (lambda: random_maf(3, 2, squash=True), log_flow),
+    "noisy flow, d_x=3": (lambda: noisy_flow(3, transforms=3), log_noise_free_flow),
 }
 
 

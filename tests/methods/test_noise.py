@@ -1,0 +1,164 @@
+"""NSM-Bayes with a flow that is trained with noise, on a problem whose every answer is known.
+
+x given theta is N(theta a, S) in the plane: with noise it is Gaussian again, and so is the posterior.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+import nsmbayes as nsm
+from nsmbayes.methods.noise import correlated_noise
+from nsmbayes.surrogates import Frame, MaskedAutoregressiveFlow, NoisyFlow, Standardiser
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* lie outside the range of the simulations")
+
+PRIOR = nsm.GaussianPrior([0.0], [1.0])
+SLOPE, MIX = np.array([1.0, 0.5]), np.array([[1.0, 0.0], [0.6, 0.5]])
+S = MIX @ MIX.T
+LEVELS = (0.2, 0.4, 0.8, 1.6, 3.2)
+OPTIONS = {"surrogate": "maf", "hidden": (16,), "chains": 2, "draws": 200, "parameter_names": ("theta",)}
+SETTINGS = nsm.TrainingSettings(
+    learning_rate=1e-2, weight_decay=0.0, batch_size=100, max_epochs=15, patience=15, schedule="cosine"
+)
+
+
+def simulations(theta, seed):
+    return theta, theta * SLOPE + np.random.default_rng(seed).standard_normal((len(theta), 2)) @ MIX.T
+
+
+@pytest.fixture(scope="module")
+def trained():
+    method = nsm.NSMBayes(PRIOR, levels=LEVELS, calibration=None, **OPTIONS)
+    method.append_simulations(*simulations(PRIOR.sample((6000,), seed=0), 1))
+    return method.train(0, settings=SETTINGS, progress=False)
+
+
+def score_error(flow, h, *, told=None):
+    """The root mean square error of the score of noisy data, in units of its own size."""
+    theta, L = np.array([0.7]), np.linalg.cholesky(S)
+    y = np.sqrt(1 + h**2) * np.random.default_rng(2).standard_normal((2000, 2))
+    exact = -y / (1 + h**2)  # in a frame with the covariance S around the mean
+    with jax.enable_x64(True):
+        frame = Frame(jnp.asarray(theta * SLOPE), jnp.asarray(L))
+        score = _score(flow, jnp.asarray(theta), frame, jnp.asarray(h if told is None else told), jnp.asarray(y))
+        return np.sqrt(((np.asarray(score) - exact) ** 2).mean() / (exact**2).mean())
+
+
+@eqx.filter_jit
+def _score(flow, theta, frame, h, y):
+    return flow.at(theta, frame, h)(y).score
+
+
+@pytest.mark.parametrize("h", [0.0, 0.2, 0.8, 3.2])
+def test_the_score_of_noisy_data_is_learned(trained, h):
+    """Within 12 %, also between the levels; untrained, or told another noise, it is several times as far away."""
+    assert score_error(trained.density, h) < 0.12
+    rng = np.random.default_rng(0)
+    untrained = jax.tree.map(
+        lambda a: jnp.asarray(0.1 * rng.standard_normal(a.shape)) if eqx.is_inexact_array(a) else a,
+        trained.density,
+        is_leaf=lambda node: isinstance(node, Standardiser),
+    )
+    assert score_error(untrained, h) > 0.3
+    assert score_error(trained.density, h, told=2 * h if h > 0.5 else 0.9) > 0.3
+
+
+def observed(n=40):
+    return simulations(np.full((n, 1), 0.8), 5)[1]
+
+
+def exact_posterior(x):
+    information = SLOPE @ np.linalg.inv(S)
+    precision = 1 + len(x) * information @ SLOPE
+    return information @ x.sum(axis=0) / precision, 1 / np.sqrt(precision)
+
+
+def test_the_posterior_is_the_exact_one_and_outliers_do_not_move_it(trained):
+    """An estimator that discounts a fifth of the information differs from the best by half a standard deviation."""
+    x = observed()
+    mean, sd = exact_posterior(x)
+    clean = trained.build_posterior(x, seed=0)
+    assert clean.converged
+    assert abs(clean.mean[0] - mean) < sd
+    assert 0.8 < clean.stds[0] / sd < 1.5
+    means = []
+    for far in (40.0, 4e6):
+        contaminated = np.vstack([x[4:], np.full((4, 2), far) * [1, -1]])
+        posterior = trained.build_posterior(contaminated, seed=0)
+        assert posterior.weights[-4:].max() < 0.05
+        assert abs(exact_posterior(contaminated)[0] - mean) > 3 * sd  # Bayes' rule with the right model is misled
+        means.append(posterior.mean[0])
+    spared = exact_posterior(x[4:])[0]
+    assert np.abs(np.array(means) - spared).max() < sd
+    assert abs(means[0] - means[1]) < 0.3 * sd
+
+
+def test_nle_can_share_the_flow_without_noise(trained):
+    mean, sd = exact_posterior(observed())
+    posterior = nsm.NLE(PRIOR, **OPTIONS).adopt(trained).build_posterior(observed(), seed=0)
+    assert abs(posterior.mean[0] - mean) < 0.5 * sd
+    assert 0.8 < posterior.stds[0] / sd < 1.25
+
+
+def test_a_saved_flow_knows_the_same(trained, tmp_path):
+    trained.save(tmp_path / "model")
+    again = nsm.load(tmp_path / "model")
+    assert type(again.density) is NoisyFlow
+    assert again.density.levels == (0.2, 3.2)
+    assert eqx.tree_equal(*(eqx.filter(method.density, eqx.is_array) for method in (trained, again)))
+    with pytest.raises(nsm.InputError, match="adopted from elsewhere"):
+        nsm.NLE(PRIOR, **OPTIONS).adopt(trained).save(tmp_path / "other")
+
+
+def test_adopt_asks_for_a_flow_that_knows_the_levels(trained):
+    plain = nsm.NLE(PRIOR, **OPTIONS)
+    plain.density, plain._seen = plain._blank(2), np.zeros((2, 2))
+    for levels, other, message in [
+        (LEVELS, plain, "cannot be smoothed.*surrogate='maf'"),
+        ((0.1, 0.8), trained, "from 0.1 to 0.8, but the flow was trained with noise from 0.2 to 3.2"),
+        ((0.4, 6.4), trained, "from 0.4 to 6.4"),
+    ]:
+        method = nsm.NSMBayes(PRIOR, levels=levels, **OPTIONS)
+        with pytest.raises(nsm.InputError, match=message):
+            method.adopt(other)
+        assert method.density is None
+    for levels, other in [((0.0,), plain), ((0.0,), trained), ((0.4, 1.6), trained)]:
+        assert nsm.NSMBayes(PRIOR, levels=levels, **OPTIONS).adopt(other).density is other.density
+
+
+def test_one_dimension_is_refused():
+    theta = PRIOR.sample((300,), seed=0)
+    method = nsm.NSMBayes(PRIOR, levels=LEVELS, **OPTIONS).append_simulations(theta, theta)
+    with pytest.raises(nsm.InputError, match=r"conditional Gaussian.*surrogate='mdn'"):
+        method.train(0, progress=False)
+
+
+def test_the_single_level_starts_from_the_same_flow_and_sees_the_same_simulations_as_nle():
+    nle, single = nsm.NLE(PRIOR, **OPTIONS), nsm.NSMBayes(PRIOR, levels=(0.0,), **OPTIONS)
+    assert type(single._blank(2)) is MaskedAutoregressiveFlow
+    assert eqx.tree_equal(*(eqx.filter(method._blank(2), eqx.is_array) for method in (nle, single)))
+    assert single._augment() is None
+
+
+def test_noise_in_training_is_what_it_says():
+    """At 0: noise has the covariance that is given beside it, an eighth has none, and a correlation has the marginal
+    distribution of uniform correlation matrices. All within 5 standard errors: a false alarm rate below 1e-5."""
+    m, d = 20_000, 3
+    seen = np.asarray(jax.jit(correlated_noise(0.1, 6.4))(jax.random.key(0), jnp.zeros((m, d))), float)
+    noise, C = seen[:, :d], seen[:, d:].reshape(m, d, d)
+    none = ~C.any(axis=(1, 2))
+    assert abs(none.mean() - 1 / 8) < 5 * np.sqrt(7 / 64 / m)
+    assert not noise[none].any()
+    e = np.linalg.solve(C[~none], noise[~none][..., None])[..., 0]
+    assert np.abs(e.T @ e / len(e) - np.eye(d)).max() < 5 * np.sqrt(2 / len(e))
+    sizes = np.linalg.norm(C[~none], axis=2)
+    assert 0.03 * 0.1 * 0.999 < sizes.min() < 0.004
+    assert 5.0 < sizes.max() < 6.4 * 1.001
+    correlations = C[~none, 1, 0] / sizes[:, 1]
+    for p in (0.1, 0.5, 0.9):
+        below = (correlations < 2 * beta.ppf(p, d / 2, d / 2) - 1).mean()
+        assert abs(below - p) < 5 * np.sqrt(p * (1 - p) / len(e))
