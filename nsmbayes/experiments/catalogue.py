@@ -4,6 +4,7 @@ from typing import Any
 
 from nsmbayes._checks import InputError
 from nsmbayes.experiments.description import Data, Entry, Experiment
+from nsmbayes.methods.base import REACH
 from nsmbayes.weights import PlateauIMQ
 
 OURS = tuple(map(Entry, ("nle", "nsm-bayes", "nsm-bayes-conj")))
@@ -135,7 +136,7 @@ GNK_ZETA = Experiment(
     "how fast the weight falls",
     "gnk",
     tuple(
-        Entry(method, f"{method}, zeta = {zeta:g}", {"weight": PlateauIMQ(radius=radius, zeta=zeta)})
+        Entry(method, f"{method}, zeta = {zeta:g}", {"weight": PlateauIMQ(radius=radius, zeta=zeta, reach=REACH)})
         for method, radius in (("nsm-bayes", 2.0), ("nsm-bayes-conj", 1.25))
         for zeta in ZETAS
     ),

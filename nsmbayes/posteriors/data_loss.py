@@ -12,7 +12,7 @@ from nsmbayes._precision import double_precision
 from nsmbayes.levels import noisy_points
 from nsmbayes.losses import nsm
 from nsmbayes.surrogates import Density, Frame, Surrogate
-from nsmbayes.weights import LocationScatter, Weight, evaluate_many
+from nsmbayes.weights import LocationScatter, Weight, evaluate_many, whole_many
 
 _CHUNK = 8192  # points whose derivatives are in memory at once, per theta
 
@@ -41,7 +41,10 @@ class NLELoss(DataLoss):
 
 
 class NSMLoss(DataLoss):
-    """The weighted score-matching loss at noisy points, y in `frame`, and the shares of the observations in it."""
+    """The weighted score-matching loss at noisy points, y in `frame`, and the shares of the observations in it.
+
+    `whole` is what an observation counts as a whole, at most 1; `total_shares` have it in them, `share` has not.
+    """
 
     surrogate: Surrogate
     frame: Frame
@@ -52,10 +55,11 @@ class NSMLoss(DataLoss):
     total_shares: Float[Array, "groups points"]
     point: Int[Array, "n terms"]
     share: Float[Array, "n terms"]
+    whole: Float[Array, " n"]
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
         """The loss of each observation."""
-        return (self.share * self._at_points(theta).ravel()[self.point]).sum(axis=1)
+        return self.whole * (self.share * self._at_points(theta).ravel()[self.point]).sum(axis=1)
 
     def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
         """Sum over the observations."""
@@ -102,6 +106,8 @@ def nsm_loss(
 ) -> NSMLoss:
     """The loss on observations `x`; at level h the weight is measured against the scatter plus h^2 L L'.
 
+    Where there is noise an observation also counts by its distance before noise is added, see `Weight.whole`.
+
     `rules` and `seed` are those of `noisy_points`.
     """
     offset, basis = np.asarray(frame.offset), np.asarray(frame.basis)
@@ -116,5 +122,7 @@ def nsm_loss(
             value, gradient = evaluate_many(weight, smoothed, jnp.asarray(at[group]))
             mine = np.broadcast_to(h == level, len(at[group]))
             w2[group, mine], grad_w2[group, mine] = np.asarray(value)[mine], np.asarray(gradient @ basis)[mine]
-    arrays = (points.h, points.y, w2, grad_w2, points.total_shares(), points.point, points.share)
+    whole = np.asarray(whole_many(weight, centre, jnp.asarray(x))) if levels[0] > 0 else np.ones(len(x))
+    totals = points._replace(share=whole[:, None] * points.share).total_shares()
+    arrays = (points.h, points.y, w2, grad_w2, totals, points.point, points.share, whole)
     return NSMLoss(surrogate, frame, *map(jnp.asarray, arrays))

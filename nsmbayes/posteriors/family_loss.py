@@ -13,7 +13,7 @@ from nsmbayes._precision import double_precision
 from nsmbayes.levels import NoisyPoints, noisy_points
 from nsmbayes.losses import Quadratic, nsm_quadratic
 from nsmbayes.surrogates import ExponentialFamily, NoisyFamily
-from nsmbayes.weights import LocationScatter, Weight, evaluate, fit_location_scatter
+from nsmbayes.weights import LocationScatter, Weight, evaluate, fit_location_scatter, whole_many
 
 _BLOCK = 65536  # points handed to one compiled call
 _CHUNK = 512  # points whose hidden layers are in memory at once
@@ -86,7 +86,9 @@ class NoisyFamilyLoss(eqx.Module):
         each = 1 if x.shape[1] == 1 else self.points(x[:1])[1].share.size
         for rows, mask in _padded(x, 2 ** max(0, int(np.log2(_BLOCK / each)))):
             points, noisy = self.points(rows)
-            noisy = noisy._replace(share=noisy.share * mask[:, None])
+            with jax.enable_x64(True):  # as below: a generator
+                whole = np.asarray(whole_many(self.weight, self.centre, jnp.asarray(rows)))
+            noisy = noisy._replace(share=noisy.share * (whole * mask)[:, None])
             yield Block(points, noisy.total_shares().ravel(), noisy, int(mask.sum()))
 
 

@@ -4,7 +4,7 @@ from nsmbayes.weights.base import Weight
 from nsmbayes.weights.batched_mcd import fit_batch, mcd_batch
 from nsmbayes.weights.constant import Constant
 from nsmbayes.weights.imq import IMQ
-from nsmbayes.weights.location_scatter import ESTIMATORS, LocationScatter, evaluate, evaluate_many
+from nsmbayes.weights.location_scatter import ESTIMATORS, LocationScatter, evaluate, evaluate_many, whole_many
 from nsmbayes.weights.plateau_imq import PlateauIMQ
 from nsmbayes.weights.registry import WEIGHTS, from_config
 from nsmbayes.weights.robust import fit_location_scatter
@@ -22,6 +22,7 @@ __all__ = [
     "ESTIMATORS",
     "evaluate",
     "evaluate_many",
+    "whole_many",
     "fit_location_scatter",
     "mcd_batch",
     "fit_batch",

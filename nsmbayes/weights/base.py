@@ -4,6 +4,7 @@ import abc
 from typing import ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
@@ -25,6 +26,10 @@ class Weight(eqx.Module):
     def squared(self, r: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """w²(r) and its derivative d w²/dr for one distance, which may be infinite."""
 
+    def whole(self, r: Float[Array, ""]) -> Float[Array, ""]:
+        """What an observation at distance r counts as a whole where its loss is summed over noise levels: here 1."""
+        return jnp.ones_like(r)
+
     @property
     @abc.abstractmethod
     def decay(self) -> float:
@@ -36,5 +41,5 @@ class Weight(eqx.Module):
         return self.decay > 0
 
     @abc.abstractmethod
-    def config(self) -> dict[str, str | float]:
+    def config(self) -> dict[str, str | float | None]:
         """The weight as a dict that JSON can hold, e.g. `{"kind": "imq", "zeta": 1.0}`."""

@@ -23,6 +23,6 @@ class Constant(Weight):
         """Zero: it does not fall."""
         return 0.0
 
-    def config(self) -> dict[str, str | float]:
+    def config(self) -> dict[str, str | float | None]:
         """`{"kind": "constant"}`."""
         return {"kind": self.kind}

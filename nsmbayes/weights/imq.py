@@ -57,6 +57,6 @@ class IMQ(Weight):
         """w(r) ~ r^(-2/ζ)."""
         return 2 / self.zeta
 
-    def config(self) -> dict[str, str | float]:
+    def config(self) -> dict[str, str | float | None]:
         """`{"kind": "imq", "zeta": ζ}`."""
         return {"kind": self.kind, "zeta": self.zeta}

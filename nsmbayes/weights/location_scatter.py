@@ -101,3 +101,9 @@ def evaluate_many(
 ) -> tuple[Float[Array, " n"], Float[Array, "n d"]]:
     """`evaluate` for every row of `x`."""
     return jax.vmap(evaluate, (None, None, 0))(weight, location_scatter, x)
+
+
+@eqx.filter_jit
+def whole_many(weight: Weight, location_scatter: LocationScatter, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+    """What every row of `x` counts as a whole; see `Weight.whole`."""
+    return jax.vmap(lambda row: weight.whole(location_scatter.distance(row)[0]))(x)

@@ -40,6 +40,6 @@ class SquaredExponential(Weight):
         """Infinite: faster than every power."""
         return float("inf")
 
-    def config(self) -> dict[str, str | float]:
+    def config(self) -> dict[str, str | float | None]:
         """`{"kind": "squared-exponential", "lengthscale": l}`."""
         return {"kind": self.kind, "lengthscale": self.lengthscale}

@@ -93,6 +93,25 @@ def test_noisy_level_equals_monte_carlo_over_noise(x64):
     np.testing.assert_allclose(each(loss, theta), expected, rtol=0.02, atol=2e-3)
 
 
+def test_reach_counts_observations_by_their_distance_before_noise(x64):
+    surrogate, x = mdn(2, 2), data(40, 2)
+    x[:3] += 100 * np.array([[1.0], [0.1], [0.08]])
+    centre, frame = whitened(x)
+    theta, levels = jnp.array([0.3, -0.4]), (0.5, 2.0)
+    plain, reaching = (
+        nsm_loss(surrogate, nsm.PlateauIMQ(2.0, 1.0, reach=reach), centre, frame, x, levels) for reach in (None, 3.0)
+    )
+    distance = np.linalg.norm(np.linalg.solve(centre.factor, (x - centre.location).T), axis=0)
+    expected = (1 + np.maximum(distance - 3, 0) ** 2) ** -2.0
+    assert expected.min() < 1e-3 < 0.9 < np.median(expected)
+    np.testing.assert_allclose(each(reaching, theta), expected * each(plain, theta), rtol=1e-12)
+    np.testing.assert_allclose(total(reaching, theta), each(reaching, theta).sum(), rtol=1e-10)
+    without_noise = [
+        nsm_loss(surrogate, nsm.PlateauIMQ(2.0, 1.0, reach=reach), centre, frame, x, (0.0,)) for reach in (None, 3.0)
+    ]
+    np.testing.assert_array_equal(*(each(loss, theta) for loss in without_noise))
+
+
 class Normal(Density):
     """x ~ N(theta_1, exp(theta_2)^2): the family whose likelihood is known."""
 

@@ -12,7 +12,7 @@ from nsmbayes.calibration.bootstrap import bootstrap_losses
 from nsmbayes.calibration.coverage import coverage_curve
 from nsmbayes.losses import Quadratic
 from nsmbayes.posteriors.conjugate import diagonalise, gaussian_posterior
-from nsmbayes.posteriors.family_loss import total_loss
+from nsmbayes.posteriors.family_loss import each_loss, total_loss
 
 LEVELS = (0.4, 0.8, 1.6)
 WEIGHT = nsm.IMQ(zeta=2.0)
@@ -120,6 +120,25 @@ def test_each_loss_adds_up_and_influence_leaves_one_out(random_method, d_x):
         change, step = inverse @ posterior.covariance, left.mean - posterior.mean
         expected = 0.5 * (np.trace(change) - 3 - np.linalg.slogdet(change)[1] + step @ inverse @ step)
         assert influence[i] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("d_x", [1, 2])
+def test_reach_counts_observations_by_their_distance_before_noise(random_method, d_x):
+    method, x = random_method(d_x, 2, levels=LEVELS), data(30, d_x)
+    plain, reaching = (
+        method.build_posterior(x, beta=0.1, weight=nsm.PlateauIMQ(2.0, 1.0, reach=reach)) for reach in (None, 3.0)
+    )
+    location, scatter = plain.location_scatter
+    distance = np.sqrt(np.einsum("ni,ij,nj->n", x - location, np.linalg.inv(scatter), x - location))
+    expected = (1 + np.maximum(distance - 3, 0) ** 2) ** -2.0
+    assert expected.min() < 1e-3 < 0.9 < np.median(expected)
+    A, B = (
+        [np.concatenate([getattr(part, name) for part in each_loss(one.point_loss, x)]) for one in (plain, reaching)]
+        for name in ("A", "B")
+    )
+    np.testing.assert_allclose(A[1], expected[:, None, None] * A[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(B[1], expected[:, None] * B[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(total_loss(reaching.point_loss, x).A, A[1].sum(axis=0), rtol=1e-9, atol=1e-12)
 
 
 def test_a_batch_is_its_data_sets_one_by_one(random_method):

@@ -16,6 +16,7 @@ EXAMPLES = [
     IMQ(zeta=2.0),
     PlateauIMQ(),
     PlateauIMQ(radius=1.0, zeta=2.0),
+    PlateauIMQ(radius=2.2, zeta=1.0, reach=6.0),
     SquaredExponential(),
     SquaredExponential(lengthscale=0.1),
     Constant(),
@@ -170,3 +171,17 @@ def test_bad_arguments_are_named(make, name, bad):
 def test_bad_configs_are_explained(config, message):
     with pytest.raises(InputError, match=message):
         from_config(config)
+
+
+def test_only_a_reach_takes_weight_from_an_observation_as_a_whole(x64):
+    r = jnp.asarray(REGULAR)
+    for weight in EXAMPLES:
+        whole = jax.vmap(weight.whole)(r)
+        if weight != PlateauIMQ(radius=2.2, zeta=1.0, reach=6.0):
+            assert (whole == 1).all()
+    whole = PlateauIMQ(2.0, 1.0, reach=6.0).whole(jnp.array([0.0, 6.0, 7.0, 9.0]))
+    np.testing.assert_allclose(whole, [1, 1, 0.25, 0.01])
+    assert whole.dtype == jnp.float64
+    assert PlateauIMQ(2.0, 1.0, reach=6.0).whole(jnp.array(np.inf)) == 0
+    with pytest.raises(InputError, match="`reach`"):
+        PlateauIMQ(reach=-1.0)
