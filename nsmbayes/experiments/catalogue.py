@@ -163,10 +163,8 @@ OUTLIERS = (
     Data("far", fraction=0.05),
     Data("far", fraction=0.3),
     Data("near", fraction=0.1),
-    Data("near", fraction=0.3),
     Data("clustered", fraction=0.1),
     Data("clustered", fraction=0.3),
-    Data("both-sided", fraction=0.1),
     Data("both-sided", fraction=0.3),
 )
 SOME_OUTLIERS = (Data(), Data("none"), Data("near", fraction=0.1), Data("clustered", fraction=0.3))
