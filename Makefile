@@ -7,7 +7,7 @@ JOBS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo reproduce test test-bench test-interop lint bench bench-sbi clean help
+.PHONY: demo reproduce test test-baselines test-bench test-interop lint bench bench-sbi clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -24,6 +24,9 @@ test: $(VENV)/.dev  ## install and run the tests
 
 test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests that need them
 	$(INTEROP)/bin/python -m pytest tests/interop
+
+test-baselines: $(VENV)/.dev  ## install and run the tests of the methods that ours are compared with
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m baselines tests
 
 test-bench: $(VENV)/.dev  ## install and run every benchmark at a tiny size
 	$(BIN)/python -m pytest -m bench tests/test_bench.py

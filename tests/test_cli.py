@@ -410,6 +410,7 @@ def test_reproduce_all_are_those_of_the_paper(monkeypatch, tmp_path, capsys):
         return iter([{"seed": 0, "machine": {}, "rows": [ROW]}])
 
     monkeypatch.setattr(reproduce, "run_experiment", experiment)
+    monkeypatch.setattr(reproduce, "publish", lambda run, **_: [run.store.folder / "tables.md"])
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "all", "--json", "all.json", "--quiet"]) == 0
     assert names == ["gnk", "sir", "sir-heavy", "radio"]

@@ -13,6 +13,8 @@ from nsmbayes.experiments.paper import ALLOWANCES, GNK
 from nsmbayes.methods import METHODS
 from nsmbayes.methods.simulating import SimulatingMethod
 
+pytestmark = pytest.mark.baselines
+
 N = 100
 # formula of the appendix with its values, and the total that it prints
 TABLE = {

@@ -9,6 +9,8 @@ from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, attraction, check_po
 import nsmbayes as nsm
 from nsmbayes.methods.ace import pairwise_mmd2
 
+pytestmark = pytest.mark.baselines
+
 M, N = 400, 20
 SETTINGS = nsm.TrainingSettings(
     learning_rate=3e-3, weight_decay=0.0, batch_size=64, max_epochs=200, patience=200, schedule="cosine"

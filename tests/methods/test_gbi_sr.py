@@ -6,6 +6,8 @@ from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, check_posterior, mmd
 
 import nsmbayes as nsm
 
+pytestmark = pytest.mark.baselines
+
 WITHOUT_GRADIENT = nsm.JaxSimulator(SIMULATOR.one, differentiable=False)
 BETA = 0.3  # of the posterior that is sampled: broad enough for the estimates' noise to be small
 

@@ -12,6 +12,8 @@ from nsmbayes._precision import in_double
 from nsmbayes.methods.npe_rs import PenalisedLoss
 from nsmbayes.surrogates import Standardiser, init_posterior_flow
 
+pytestmark = pytest.mark.baselines
+
 N = 10
 SETTINGS = nsm.TrainingSettings(
     learning_rate=3e-3, weight_decay=0.0, batch_size=100, max_epochs=50, patience=50, schedule="cosine"

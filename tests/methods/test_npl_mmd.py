@@ -7,6 +7,8 @@ from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, check_posterior, mmd
 import nsmbayes as nsm
 from nsmbayes.methods.npl_mmd import _minimisers
 
+pytestmark = pytest.mark.baselines
+
 
 def method(**options):
     return nsm.NPLMMD(PRIOR, SIMULATOR, lengthscale=LENGTHSCALE, **({"draws": 100} | options))

@@ -11,6 +11,8 @@ import nsmbayes as nsm
 from nsmbayes.methods.rsnle import log_density
 from nsmbayes.priors import unconstrained
 
+pytestmark = pytest.mark.baselines
+
 N = 20
 SETTINGS = nsm.TrainingSettings(
     learning_rate=3e-3, weight_decay=0.0, batch_size=64, max_epochs=60, patience=60, schedule="cosine"

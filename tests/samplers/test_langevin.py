@@ -1,9 +1,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from nsmbayes.samplers import langevin
 from nsmbayes.samplers.langevin import adaptive_langevin
+
+pytestmark = pytest.mark.baselines
 
 CENTRE, SCALE = np.array([1.0, -2.0]), np.array([1.0, 0.5])
 CHAINS, STEPS = 64, 3000

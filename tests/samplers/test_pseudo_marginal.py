@@ -6,6 +6,8 @@ import pytest
 
 from nsmbayes.samplers.pseudo_marginal import sample_pseudo_marginal
 
+pytestmark = pytest.mark.baselines
+
 CHAINS, K = 64, 4
 
 

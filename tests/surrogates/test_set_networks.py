@@ -9,6 +9,8 @@ import pytest
 from nsmbayes._precision import in_double
 from nsmbayes.surrogates import DeepSet, Standardiser, init_cost_network, init_coupling_flow, init_posterior_flow
 
+pytestmark = pytest.mark.baselines
+
 
 def units(d, scale=1.0):
     return Standardiser(jnp.zeros(d), jnp.full(d, scale), asinh=False)
