@@ -4,7 +4,6 @@ from typing import Any
 
 from nsmbayes._checks import InputError
 from nsmbayes.experiments.description import Data, Entry, Experiment
-from nsmbayes.methods.base import REACH
 from nsmbayes.weights import PlateauIMQ
 
 OURS = tuple(map(Entry, ("nle", "nsm-bayes", "nsm-bayes-conj")))
@@ -136,8 +135,8 @@ GNK_ZETA = Experiment(
     "how fast the weight falls",
     "gnk",
     tuple(
-        Entry(method, f"{method}, zeta = {zeta:g}", {"weight": PlateauIMQ(radius=radius, zeta=zeta, reach=REACH)})
-        for method, radius in (("nsm-bayes", 2.0), ("nsm-bayes-conj", 1.25))
+        Entry(method, f"{method}, zeta = {zeta:g}", {"weight": PlateauIMQ(radius=radius, zeta=zeta, reach=reach)})
+        for method, radius, reach in (("nsm-bayes", 2.0, 12.0), ("nsm-bayes-conj", 1.25, 6.0))
         for zeta in ZETAS
     ),
     (Data(), Data("near"), Data("none")),

@@ -13,9 +13,6 @@ from nsmbayes.simulators import BudgetError
 from nsmbayes.training import TrainingHistory, TrainingSettings
 from nsmbayes.weights import Weight
 
-REACH = 6.0
-"""Of default weights, in robust standard deviations: an observation farther away counts less, at every noise level."""
-
 _UNSEEN = 0.05  # share of the prior outside the range of the simulations from which on a user should know
 
 

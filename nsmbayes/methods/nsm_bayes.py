@@ -12,7 +12,7 @@ from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
 from nsmbayes.calibration import PathCalibration, ReweightingCalibration
 from nsmbayes.levels import DEFAULT_LEVELS, check_levels
-from nsmbayes.methods.base import REACH, as_weight
+from nsmbayes.methods.base import as_weight
 from nsmbayes.methods.density import DensityMethod
 from nsmbayes.methods.noise import correlated_noise
 from nsmbayes.posteriors.data_loss import NSMLoss, nsm_loss
@@ -35,7 +35,7 @@ class NSMBayes(DensityMethod):
     Args:
         prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
         weight: how observations are trusted as a function of their distance from the bulk; by default fully up to two
-            robust standard deviations, and at no noise level beyond six.
+            robust standard deviations, and less at every noise level beyond twelve.
         scatter: the estimator of location and scatter behind the weight: "mcd", "mad", or "sample" (not robust).
         levels: noise levels in units of the robust scale of the observations, or (0,).
         whiten: compute the loss in whitened coordinates; if not, in the user's units, as in the paper.
@@ -64,7 +64,7 @@ class NSMBayes(DensityMethod):
         **options: Any,
     ):
         super().__init__(prior, **options)
-        self.weight = as_weight(weight if weight is not None else PlateauIMQ(radius=2.0, zeta=1.0, reach=REACH))
+        self.weight = as_weight(weight if weight is not None else PlateauIMQ(radius=2.0, zeta=1.0, reach=12.0))
         self.scatter = _checks.choice(scatter, "scatter", ESTIMATORS)
         self.levels = tuple(check_levels(levels).tolist())
         self.whiten = _checks.flag(whiten, "whiten")

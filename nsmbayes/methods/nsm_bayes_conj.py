@@ -16,7 +16,7 @@ from nsmbayes._seeds import seed_key
 from nsmbayes.calibration import RootCalibration, StochasticCalibration
 from nsmbayes.levels import check_levels
 from nsmbayes.losses import score_matching
-from nsmbayes.methods.base import REACH, Method, NotTrainedError, as_settings, as_weight, warn_of_unseen_parameters
+from nsmbayes.methods.base import Method, NotTrainedError, as_settings, as_weight, warn_of_unseen_parameters
 from nsmbayes.methods.noise import independent_noise
 from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
@@ -115,7 +115,7 @@ class NSMBayesConj(Method):
         super().__init__(self.prior.dim, parameter_names, lattice)
         self.levels = tuple(check_levels(levels).tolist())
         if weight is None:
-            weight = PlateauIMQ(radius=1.25, zeta=1.0, reach=REACH) if self._noisy else IMQ(zeta=2.0)
+            weight = PlateauIMQ(radius=1.25, zeta=1.0, reach=6.0) if self._noisy else IMQ(zeta=2.0)
         self.weight = as_weight(weight)
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
