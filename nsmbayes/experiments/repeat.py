@@ -202,7 +202,7 @@ class _Workshop:
         """A method that needs whole data sets, or the simulator itself, and the seconds it took to train."""
         kind, n, m = METHODS[entry.method], len(x), entry.m or self.experiment.m
         if self.experiment.preset == "paper" and entry.m is None:
-            allowance = paper.ALLOWANCES[self.task.name].get(kind.name)
+            allowance = paper.ALLOWANCES.get(self.task.name, {}).get(kind.name)
             if allowance is None:
                 raise InputError(f"`methods`: the paper does not run {kind.name} on {self.task.name}.")
         elif issubclass(kind, SetMethod):
