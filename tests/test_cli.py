@@ -309,6 +309,7 @@ def test_bad_csv_is_one_line_on_stderr(name, model, data, tmp_path, capsys):
         (["reproduce", "gnk", "--methods", "nle,nle"], "`methods`"),
         (["reproduce", "gnk", "--contamination", "nope"], "`contamination`"),
         (["reproduce", "gnk", "--workers", "0"], "`workers`"),
+        (["reproduce", "gnk", "--json", "FOLDER"], "`json` must be a file"),
         (["reproduce", "gnk", "--quiet", "--dask", "nowhere"], "`dask`"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from nsmbayes import _checks
+from nsmbayes._checks import InputError
 from nsmbayes._files import write_text
 from nsmbayes.experiments import catalogue
 from nsmbayes.experiments.description import PRESETS, Data, Experiment
@@ -44,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
     experiments = [_chosen(catalogue.get(name), options) for name in names]
     seed = _checks.integer(options.seed, "seed")
     workers = None if options.workers is None else _checks.integer(options.workers, "workers", at_least=1)
+    if options.json is not None and options.json.is_dir():
+        raise InputError(f"`json` must be a file; {options.json} is a folder.")
     documents: list[dict[str, Any]] = []
     for experiment in experiments:
         store = Store(options.out or Path("reproduction"), experiment)

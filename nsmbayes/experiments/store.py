@@ -42,7 +42,10 @@ class Store:
         path = self._path(seed, "json")
         if not path.exists():
             return None
-        document = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            document = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise InputError(f"{path} is damaged. Delete it, and the repeat will be run again.") from None
         settings = json.loads(json.dumps(self.settings))
         if different := [name for name in settings if document.get(name) != settings[name]]:
             raise InputError(

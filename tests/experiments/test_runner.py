@@ -104,6 +104,15 @@ def test_other_settings_are_not_mixed(quick, tmp_path):
         next(runner.run(other, Store(tmp_path, other), seed=7, resume=True, workers=1, progress=False))
 
 
+def test_a_damaged_repeat_is_named(tmp_path):
+    store = Store(tmp_path, TINY)
+    store.folder.mkdir(parents=True)
+    for content in ("", "{", "[1]", "null"):
+        (store.folder / "seed-8.json").write_text(content)
+        with pytest.raises(nsm.InputError, match=r"seed-8\.json is damaged"):
+            next(runner.run(TINY, store, seed=7, resume=True, workers=1, progress=False))
+
+
 @pytest.mark.parametrize("where", [{"workers": 2}, {"workers": 2, "dask": "local"}], ids=["processes", "dask"])
 def test_repeats_elsewhere(where, tmp_path, monkeypatch):
     """Real processes and a real cluster, each with work that takes no time."""
