@@ -58,8 +58,8 @@ ABOUT = {
         "A guarantee is a proof that outliers cannot carry the posterior away, as the paper's Table 1 has it; what is "
         "certified of a fitted network is another matter ([guarantees](guarantees.md)). With our choices MMD² is taken "
         "to the exact posterior given the data before contamination, so that it cannot be compared with the paper's, "
-        "which is to NLE, as with `--preset paper`. The weight of NSM-Bayes-conj was chosen on contaminated g-and-k "
-        "data; [its page](conjugate.md) says what it reaches on data that nothing was tuned on. What explains the "
+        "which is to NLE, as with `--preset paper`. The weights were chosen on other g-and-k data sets, "
+        "[some of them contaminated in the same way](noise-levels.md#the-reach). What explains the "
         "numbers of each of the other methods is in [the other robust methods](baselines.md)."
     ),
     "sir": f"MMD² is taken to NLE on the clean data with the same network. {_ONE_LEVEL}",
