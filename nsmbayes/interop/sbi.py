@@ -32,7 +32,7 @@ def adopt(method: Any, estimator: Any, theta: Any, x: Any) -> Any:
         theta: the parameters it was trained on, (m, d_theta); a torch tensor will do.
         x: the simulations it was trained on, (m, d_x). Observations outside their range are warned of later.
     """
-    if not hasattr(method, "adopt"):
+    if not hasattr(method, "density"):
         raise InputError(
             f"`method` must be an nsmbayes.NLE or nsmbayes.NSMBayes; got {type(method).__name__}, whose surrogate is "
             "of another kind."
