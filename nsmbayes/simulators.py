@@ -18,8 +18,9 @@ from jaxtyping import Array, Float, Key
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import random_key
 from nsmbayes.priors import unconstrained
-from nsmbayes.tasks.base import SimulateMany, Task, random_key
+from nsmbayes.tasks.base import SimulateMany, Task
 
 
 class BudgetError(RuntimeError):

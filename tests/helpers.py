@@ -1,15 +1,9 @@
 """Independent, slow, obvious versions of what the package computes, for tests to compare with."""
 
-import os
-import time
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nsmbayes.experiments import runner
-from nsmbayes.experiments.repeat import Result
 from nsmbayes.surrogates import ExponentialFamily, NoisyFamily, Standardiser, TanhNetwork
 
 
@@ -92,29 +86,3 @@ def nsm_loss_by_autodiff(family, weight, location, scatter, basis, theta, x):
         return w2_at(x) * (score @ score) + 2 * jnp.trace(jax.jacfwd(flow)(y))
 
     return jax.vmap(one)(x).mean()
-
-
-def dull_repeats(experiment, seed, seeds, *, progress=False):
-    """Stands in for the repeats of an experiment, in another process: tells which one it was."""
-    del progress
-    return [Result(own, [], [], {"0:process": np.array(os.getpid())}) for own in seeds]
-
-
-def _wait(seconds):
-    print(os.getpid(), flush=True)
-    time.sleep(seconds)
-    return []
-
-
-def wait_in_two_processes():
-    """Have two workers do nothing for a long time."""
-    next(runner._in_processes(_wait, [600, 600], 2))
-
-
-def is_running(process):
-    """Whether a process is running: there, and not a zombie."""
-    status = Path(f"/proc/{process}/stat")
-    try:
-        return status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -135,7 +135,7 @@ _MACHINE = {"cpu": "some processor", "cores": 2, "python": "3.11", "packages": {
 
 
 def test_the_results_page_takes_what_is_there(results, tmp_path):
-    chosen = [catalogue.SIR_HEAVY, catalogue.GNK_ZETA, catalogue.BENCHES[1]]
+    chosen = [catalogue.SIR_HEAVY, catalogue.get("gnk-zeta"), catalogue.BENCHES[1]]
     for experiment in chosen:
         _store(results, tmp_path, experiment, f"{experiment.name}-default")
     Figure(figsize=(20, 1)).savefig(_folder(tmp_path / "drawn" / "gnk-zeta-default" / "figures") / "sweep.png")

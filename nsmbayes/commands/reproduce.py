@@ -14,9 +14,8 @@ from nsmbayes._files import write_text
 from nsmbayes.experiments import catalogue
 from nsmbayes.experiments.description import PRESETS, Data, Experiment
 from nsmbayes.experiments.finished import Finished
-from nsmbayes.experiments.publish import publish
+from nsmbayes.experiments.publish import publish, summarise
 from nsmbayes.experiments.runner import run as run_experiment
-from nsmbayes.experiments.runner import summarise
 from nsmbayes.experiments.store import Store
 from nsmbayes.methods import METHODS
 

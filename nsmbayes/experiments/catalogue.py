@@ -97,63 +97,50 @@ SIZES = (10, 30, 100, 1000, 10_000)
 ZETAS = (0.5, 1.0, 2.0)
 BUDGETS = (1000, 3000, 10_000, 30_000, 100_000)
 
-GNK_FRACTION = Experiment(
-    "gnk-fraction",
-    "how many outliers, at -50",
-    "gnk",
-    OURS,
-    tuple(Data("shift", fraction=fraction) if fraction else Data("none") for fraction in FRACTIONS),
-    repeats=8,
-    axis="fraction",
-    table="sweep",
-    figures=("sweep",),
-)
-GNK_DISTANCE = Experiment(
-    "gnk-distance",
-    "how far out a tenth of the data is",
-    "gnk",
-    OURS,
-    tuple(Data("far", fraction=0.1, distance=distance) for distance in DISTANCES),
-    repeats=8,
-    axis="distance",
-    table="sweep",
-    figures=("sweep",),
-)
-GNK_SIZE = Experiment(
-    "gnk-size",
-    "how many observations",
-    "gnk",
-    OURS,
-    tuple(Data(contamination, n=n) for contamination in ("shift", "none") for n in SIZES),
-    repeats=8,
-    axis="n",
-    table="sweep",
-    figures=("sweep", "efficiency"),
-)
-GNK_ZETA = Experiment(
-    "gnk-zeta",
-    "how fast the weight falls",
-    "gnk",
-    tuple(
-        Entry(method, f"{method}, zeta = {zeta:g}", {"weight": PlateauIMQ(radius=radius, zeta=zeta, reach=reach)})
-        for method, radius, reach in (("nsm-bayes", 2.0, 12.0), ("nsm-bayes-conj", 1.25, 6.0))
-        for zeta in ZETAS
+
+def _sweep(
+    axis: str, name: str, title: str, *, entries: tuple[Entry, ...] = OURS, data: tuple[Data, ...] = (Data(),)
+) -> Experiment:
+    figures = ("sweep", "efficiency") if axis == "n" else ("sweep",)
+    return Experiment(f"gnk-{name}", title, "gnk", entries, data, repeats=8, axis=axis, table="sweep", figures=figures)
+
+
+SWEEPS = (
+    _sweep(
+        "fraction",
+        "fraction",
+        "how many outliers, at -50",
+        data=tuple(Data("shift", fraction=fraction) if fraction else Data("none") for fraction in FRACTIONS),
     ),
-    (Data(), Data("near"), Data("none")),
-    repeats=8,
-    axis="zeta",
-    table="sweep",
-    figures=("sweep",),
-)
-GNK_SIMULATIONS = Experiment(
-    "gnk-simulations",
-    "how many simulations",
-    "gnk",
-    tuple(Entry(entry.method, f"{entry.method}, m = {m}", m=m) for entry in OURS for m in BUDGETS),
-    repeats=8,
-    axis="m",
-    table="sweep",
-    figures=("sweep",),
+    _sweep(
+        "distance",
+        "distance",
+        "how far out a tenth of the data is",
+        data=tuple(Data("far", fraction=0.1, distance=distance) for distance in DISTANCES),
+    ),
+    _sweep(
+        "n",
+        "size",
+        "how many observations",
+        data=tuple(Data(contamination, n=n) for contamination in ("shift", "none") for n in SIZES),
+    ),
+    _sweep(
+        "zeta",
+        "zeta",
+        "how fast the weight falls",
+        entries=tuple(
+            Entry(method, f"{method}, zeta = {zeta:g}", {"weight": PlateauIMQ(radius=radius, zeta=zeta, reach=reach)})
+            for method, radius, reach in (("nsm-bayes", 2.0, 12.0), ("nsm-bayes-conj", 1.25, 6.0))
+            for zeta in ZETAS
+        ),
+        data=(Data(), Data("near"), Data("none")),
+    ),
+    _sweep(
+        "m",
+        "simulations",
+        "how many simulations",
+        entries=tuple(Entry(entry.method, f"{entry.method}, m = {m}", m=m) for entry in OURS for m in BUDGETS),
+    ),
 )
 
 OUTLIERS = (
@@ -184,7 +171,6 @@ BENCHES = (
 )
 
 PAPER = (GNK, SIR, SIR_HEAVY, RADIO)
-SWEEPS = (GNK_FRACTION, GNK_DISTANCE, GNK_SIZE, GNK_ZETA, GNK_SIMULATIONS)
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (*PAPER, SIR_ABLATION, SIR_BETA, GNK_BUDGET, SIR_BUDGET, *SWEEPS, *BENCHES)

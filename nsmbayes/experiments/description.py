@@ -1,8 +1,6 @@
 """Experiments as data: which task, which observations, which methods, how many simulations."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from nsmbayes import _checks, tasks
@@ -60,14 +58,13 @@ class Entry:
 
     method: str
     label: str = ""
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
     beta: float | None = None
     m: int | None = None
 
     def __post_init__(self):
         _checks.choice(self.method, "methods", tuple(METHODS))
         object.__setattr__(self, "label", self.label or self.method)
-        object.__setattr__(self, "options", dict(self.options))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import random_key
 from nsmbayes.samplers import require_converged, sample_independence
 from nsmbayes.tasks import Task
-from nsmbayes.tasks.base import random_key
 
 _CHAINS = 4
 _STAGE = 1000

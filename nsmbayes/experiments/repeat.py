@@ -185,11 +185,10 @@ class _Workshop:
     def _amortised(self, entry: Entry) -> tuple[Any, float]:
         kind, m = METHODS[entry.method], entry.m or self.experiment.m
         options: dict[str, Any] = {"parameter_names": self.task.parameter_names}
-        chosen = dict(entry.options)
         if self.experiment.preset == "paper":
-            method = kind.paper(self.task.prior, **(options | paper.choices(self.task.name, kind.name) | chosen))
+            method = kind.paper(self.task.prior, **(options | paper.choices(self.task.name, kind.name) | entry.options))
         else:
-            method = kind(self.task.prior, **(options | {"lattice": self.task.lattice} | chosen))
+            method = kind(self.task.prior, **(options | {"lattice": self.task.lattice} | entry.options))
         key = (m, *method.network_key())
         if key not in self._networks:
             start = time.perf_counter()

@@ -9,7 +9,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from nsmbayes import _parallel
@@ -142,32 +141,3 @@ def _on_dask(work: Run, groups: list[list[int]], address: str, workers: int) -> 
         client.close()
         if cluster is not None:
             cluster.close()
-
-
-def summarise(rows: list[dict[str, Any]]) -> str:
-    """A table of means and standard deviations, by data and method."""
-    width = max(len(row["method"]) for row in rows) + 2
-    head = f"{'MSE':>16}{'MMD^2':>16}{'coverage':>10}{'train s':>9}{'infer s':>9}{'oracle MSE':>12}"
-    lines = []
-    kinds = dict.fromkeys((row["contamination"], row["fraction"], row["distance"], row["n"]) for row in rows)
-    for kind in kinds:
-        contamination, fraction, distance, n = kind
-        about = f"{fraction:.0%} {contamination}" if fraction else contamination
-        lines += [f"n = {n}, {about}{'' if distance is None else f' at {distance:g}'}", f"{'method':<{width}}{head}"]
-        chosen = [row for row in rows if (row["contamination"], row["fraction"], row["distance"], row["n"]) == kind]
-        for name in dict.fromkeys(row["method"] for row in chosen):
-            mine = [row for row in chosen if row["method"] == name]
-
-            def spread(column: str, mine: list[dict[str, Any]] = mine) -> str:
-                values = [row[column] for row in mine]
-                return f"{np.mean(values):.2f} ({np.std(values):.2f})"
-
-            def mean(column: str, mine: list[dict[str, Any]] = mine) -> float:
-                return float(np.mean([row[column] for row in mine]))
-
-            lines.append(
-                f"{name:<{width}}{spread('mse'):>16}{spread('mmd2_ref'):>16}{mean('covered'):>10.0%}"
-                f"{mean('train_s'):>9.1f}{mean('infer_s'):>9.2f}{mean('oracle_mse'):>12.2f}"
-            )
-        lines.append("")
-    return "\n".join(lines).rstrip()

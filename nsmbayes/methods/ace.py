@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision, in_double
-from nsmbayes._seeds import seed_key
+from nsmbayes._seeds import random_key, seed_key
 from nsmbayes.calibration import GridCalibration
 from nsmbayes.diagnostics import median_lengthscale
 from nsmbayes.methods.base import NotTrainedError, as_settings
@@ -23,7 +23,6 @@ from nsmbayes.priors import UnconstrainedPrior, unconstrain_rows
 from nsmbayes.samplers import sample_slice
 from nsmbayes.samplers.chains import Draws
 from nsmbayes.surrogates import CostNetwork, fit_standardiser, init_cost_network
-from nsmbayes.tasks.base import random_key
 from nsmbayes.training import BatchLoss, TrainingSettings, fit
 
 _CANDIDATES = 256  # prior draws of which the best one is where the descent starts

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import random_key
 from nsmbayes.calibration import GridCalibration
 from nsmbayes.kernels import kernel_score
 from nsmbayes.methods.simulating import SimulatingMethod, kernel_lengthscale
@@ -23,7 +24,6 @@ from nsmbayes.samplers.chains import Draws, diagnose
 from nsmbayes.samplers.langevin import adaptive_langevin
 from nsmbayes.samplers.pseudo_marginal import sample_pseudo_marginal
 from nsmbayes.simulators import JaxSimulator, check_gradients
-from nsmbayes.tasks.base import random_key
 
 _DESCENT_RATE = 0.05  # of Adam, in standard deviations of the prior
 _STEP = 0.5  # of Langevin dynamics, times the standard deviation of the gradient

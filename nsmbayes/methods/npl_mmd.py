@@ -11,13 +11,13 @@ from jaxtyping import Array, Float, Key
 
 from nsmbayes import _checks
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import random_key
 from nsmbayes.kernels import kernel_score
 from nsmbayes.methods.simulating import SimulatingMethod, kernel_lengthscale
 from nsmbayes.minima import stochastic_descent
 from nsmbayes.posteriors.drawn import DrawnPosterior, constrain
 from nsmbayes.priors import UnconstrainedPrior
 from nsmbayes.simulators import check_gradients, require_differentiable
-from nsmbayes.tasks.base import random_key
 
 
 class NPLMMD(SimulatingMethod):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision, in_double
+from nsmbayes._seeds import random_key
 from nsmbayes.methods.base import as_settings
 from nsmbayes.methods.simulating import SimulatingMethod
 from nsmbayes.posteriors.drawn import DrawnPosterior, constrain
@@ -20,7 +21,6 @@ from nsmbayes.samplers import Draws, sample_nuts
 from nsmbayes.simulators import sets_at
 from nsmbayes.summaries import quantile_summaries
 from nsmbayes.surrogates import CouplingFlow, Standardiser, fit_standardiser, init_coupling_flow
-from nsmbayes.tasks.base import random_key
 from nsmbayes.training import TrainingHistory, TrainingSettings, fit
 
 Summary = Callable[[Float[np.ndarray, "m n d_x"]], Float[np.ndarray, "m d_s"]]

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 from tqdm import tqdm
@@ -14,6 +13,7 @@ from tqdm import tqdm
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
 from nsmbayes._precision import double_precision
+from nsmbayes._seeds import random_key
 from nsmbayes.priors import GaussianPrior
 
 NONE = "none"
@@ -240,9 +240,3 @@ def observation_keys(n: int, seed: int) -> Key[Array, " n"]:
 def contamination_rng(seed: int) -> np.random.Generator:
     """The generator that `Task.observe` hands to a contamination."""
     return np.random.default_rng((_CONTAMINATION_STREAM, _checks.integer(seed, "seed")))
-
-
-def random_key(seed: int, stream: int = 0) -> Key[Array, ""]:
-    """A JAX key for a whole number of any size; different streams of one seed are independent."""
-    state = np.random.SeedSequence((stream, _checks.integer(seed, "seed"))).generate_state(2)
-    return jax.random.wrap_key_data(jnp.asarray(state), impl="threefry2x32")

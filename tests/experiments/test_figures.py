@@ -31,8 +31,10 @@ DRAWN = {
     "profile": catalogue.RADIO,
     "summaries": catalogue.GNK,
     "times": catalogue.SIR_HEAVY,
-    "sweep": replace(catalogue.GNK_SIZE, data=tuple(Data(kind, n=n) for kind in ("shift", "none") for n in (10, 30))),
-    "efficiency": replace(catalogue.GNK_SIZE, data=tuple(Data("none", n=n) for n in (10, 30))),
+    "sweep": replace(
+        catalogue.get("gnk-size"), data=tuple(Data(kind, n=n) for kind in ("shift", "none") for n in (10, 30))
+    ),
+    "efficiency": replace(catalogue.get("gnk-size"), data=tuple(Data("none", n=n) for n in (10, 30))),
     "bench": replace(catalogue.BENCHES[0], data=_FEW),
 }
 

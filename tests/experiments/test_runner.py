@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import dull_repeats, is_running
+from experiments.processes import dull_repeats, is_running
 
 import nsmbayes as nsm
 from nsmbayes.experiments import runner
@@ -127,7 +127,7 @@ def test_repeats_elsewhere(where, tmp_path, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs /proc and core affinity")
 def test_workers_end_with_a_killed_parent(tmp_path):
     """A worker left behind would go on to use a core for hours."""
-    script = "import helpers; helpers.wait_in_two_processes()"
+    script = "from experiments import processes; processes.wait_in_two_processes()"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -138,20 +138,3 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     while any(is_running(worker) for worker in workers):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-def test_the_table_has_every_kind_of_data():
-    rng = np.random.default_rng(0)
-    fields = ("mse", "mmd2_ref", "covered", "train_s", "infer_s", "oracle_mse")
-    rows = [
-        {"method": method, "contamination": kind, "fraction": fraction, "distance": None, "n": 20}
-        | {name: float(rng.uniform(1, 9)) for name in fields}
-        for method in ("nle", "mad")
-        for kind, fraction in (("shift", 0.1), ("none", 0.0))
-        for _ in range(3)
-    ]
-    table = runner.summarise(rows)
-    assert table.count("nle") == table.count("mad") == 2
-    assert "n = 20, 10% shift" in table
-    mine = [row["mse"] for row in rows if row["method"] == "mad" and row["contamination"] == "none"]
-    assert f"{np.mean(mine):.2f} ({np.std(mine):.2f})" in table.split("none")[1]

@@ -153,7 +153,7 @@ def test_absent_fields_are_no_error(tmp_path):
 
 def test_a_sweep_has_a_line_for_each_place(tmp_path):
     data = tuple(Data(kind, n=n) for kind in ("shift", "none") for n in (10, 1000))
-    run = finished(replace(catalogue.GNK_SIZE, data=data), tmp_path)
+    run = finished(replace(catalogue.get("gnk-size"), data=data), tmp_path)
     dirty, clean = (_cells(text) for text in tables.sweep(run).values())
     assert [row["observations n"] for row in dirty] == ["10", "1,000"]
     rows = [row for row in run.rows if (row["method"], row["contamination"], row["n"]) == ("nle", "none", 10)]
@@ -167,10 +167,10 @@ def test_a_sweep_has_a_line_for_each_place(tmp_path):
 @pytest.mark.parametrize(
     ("experiment", "places", "first"),
     [
-        (catalogue.GNK_FRACTION, catalogue.FRACTIONS, "0%"),
-        (catalogue.GNK_DISTANCE, catalogue.DISTANCES, "1"),
-        (catalogue.GNK_ZETA, catalogue.ZETAS, "0.5"),
-        (catalogue.GNK_SIMULATIONS, catalogue.BUDGETS, "1,000"),
+        (catalogue.get("gnk-fraction"), catalogue.FRACTIONS, "0%"),
+        (catalogue.get("gnk-distance"), catalogue.DISTANCES, "1"),
+        (catalogue.get("gnk-zeta"), catalogue.ZETAS, "0.5"),
+        (catalogue.get("gnk-simulations"), catalogue.BUDGETS, "1,000"),
     ],
 )
 def test_the_axis_of_every_sweep(experiment, places, first, tmp_path):
@@ -178,7 +178,7 @@ def test_the_axis_of_every_sweep(experiment, places, first, tmp_path):
     cells = _cells(found[0])
     assert next(iter(cells[0].values())) == first
     assert len({next(iter(row.values())) for row in cells}) == len(cells) == len(places)
-    assert len(found) == (len(experiment.data) if experiment is catalogue.GNK_ZETA else 1)
+    assert len(found) == (len(experiment.data) if experiment is catalogue.get("gnk-zeta") else 1)
     assert "(" not in cells[0]["NSM-Bayes: MSE"]  # of one repeat nobody knows the standard error
 
 
