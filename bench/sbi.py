@@ -121,7 +121,8 @@ def _measure(
 
     def trained(name: str, build: Callable[..., nsm.NLE]) -> nsm.NLE:
         method = build(task.prior, **options).append_simulations(theta, x)
-        settings = method.training if max_epochs is None else replace(method.training, max_epochs=max_epochs)
+        settings = method.training(x.shape[1])
+        settings = settings if max_epochs is None else replace(settings, max_epochs=max_epochs)
         jax.clear_caches()
         _, cpu = timed(lambda: method.train(0, settings=settings, progress=False))
         history = method.history

@@ -13,6 +13,7 @@ import numpy as np
 from nsmbayes._precision import double_precision
 
 _BLOCK = 64  # rows in one call
+_WIDE_BLOCK = 256  # likewise on a GPU, which takes the rows of a block at once
 _compiled: dict[Any, Any] = {}
 
 
@@ -21,11 +22,14 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
 
     Any number of rows is compiled once. `function` must be one object from call to call, lest it be compiled each time.
     """
-    padding = np.zeros((-len(rows) % _BLOCK, rows.shape[1]), rows.dtype)
-    blocks = np.concatenate([rows, padding]).reshape(-1, _BLOCK, rows.shape[1])
-    counts = np.minimum(len(rows) - _BLOCK * np.arange(len(blocks)), _BLOCK)
+    one_by_one = jax.default_backend() == "cpu"
+    size = _BLOCK if one_by_one else _WIDE_BLOCK
+    padding = np.zeros((-len(rows) % size, rows.shape[1]), rows.dtype)
+    blocks = np.concatenate([rows, padding]).reshape(-1, size, rows.shape[1])
+    counts = np.minimum(len(rows) - size * np.arange(len(blocks)), size)
     parts = call_each(
-        _map, [(function, block, np.asarray(count), shared) for block, count in zip(blocks, counts, strict=True)]
+        _map if one_by_one else _map_at_once,
+        [(function, block, np.asarray(count), shared) for block, count in zip(blocks, counts, strict=True)],
     )
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
 
@@ -47,6 +51,10 @@ def _map(function, rows, count, shared):
     shapes = jax.eval_shape(lambda row: function(row, *shared), rows[0])
     empty = jax.tree.map(lambda leaf: jnp.zeros((len(rows), *leaf.shape), leaf.dtype), shapes)
     return jax.lax.fori_loop(0, count, one, empty)
+
+
+def _map_at_once(function, rows, count, shared):
+    return jax.vmap(lambda row: function(row, *shared))(rows)
 
 
 @double_precision

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ def powers(row, shift):
     return row.sum() + shift, jnp.outer(row, row)
 
 
-@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])
-def test_every_row_has_its_value_whatever_their_number(count):
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 300])
+def test_every_row_has_its_value_whatever_their_number(count, backend, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     rows, shift = np.random.default_rng(count).standard_normal((count, 3)), np.array(2.0)
     sums, products = map_rows(powers, rows, shift)
     np.testing.assert_allclose(sums, rows.sum(axis=1) + 2)

@@ -1,6 +1,7 @@
 """What NLE and NSM-Bayes share: a normalised surrogate trained by maximum likelihood, and sampling."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -44,6 +45,10 @@ _CANDIDATES = 250  # prior draws each chain chooses its start from
 _JUDGED = 4 * MIN_ESS  # draws: fewer cannot show whether a sampler works
 _ATTEMPTS = 2  # of the adaptive sampler, before NUTS
 
+_TRAINING = TrainingSettings(
+    learning_rate=3e-3, weight_decay=0.0, batch_size=512, max_epochs=40, patience=20, schedule="cosine"
+)
+
 
 def _training_loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
     return density.training_loss(t, z)
@@ -62,7 +67,7 @@ class DensityMethod(Method):
         components: Gaussian components of a mixture density network.
         floor: smallest standard deviation of a component, in units of the robust scale of the simulations.
         ceiling: largest diagonal of its covariance factor, in the same units.
-        hidden: widths of the hidden layers.
+        hidden: widths of the hidden layers; by default two of 64, and three for a mixture of several columns of x.
         ensemble: how many mixture density networks are trained, in one run, and averaged.
         lattice: for x whose columns take only multiples of a step (counts, days): the steps, 0 for a continuous
             column. Simulations and observations then get uniform noise of one step, so that they have a density.
@@ -77,9 +82,6 @@ class DensityMethod(Method):
     amortised = "partially"
     label: str
     gaussian_flow = False  # the paper's preset: a flow in one dimension, which is a conditional Gaussian
-    training = TrainingSettings(
-        learning_rate=3e-3, weight_decay=0.0, batch_size=512, max_epochs=40, patience=20, schedule="cosine"
-    )
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class DensityMethod(Method):
         components: int = 10,
         floor: float = 0.02,
         ceiling: float = 1e3,
-        hidden: tuple[int, ...] = (64, 64),
+        hidden: tuple[int, ...] | None = None,
         ensemble: int = 1,
         lattice: Any = None,
         scaling: str = "robust",
@@ -110,7 +112,7 @@ class DensityMethod(Method):
         self.floor, self.ceiling = _checks.positive(floor, "floor"), _checks.positive(ceiling, "ceiling")
         if self.floor >= self.ceiling:
             raise InputError(f"`floor` ({floor}) must be below `ceiling` ({ceiling}).")
-        self.hidden = tuple(_checks.integer(width, "hidden", at_least=1) for width in hidden)
+        self.hidden = None if hidden is None else tuple(_checks.integer(w, "hidden", at_least=1) for w in hidden)
         self.scaling = _checks.choice(scaling, "scaling", ("robust", "zscore", "none"))
         self.sampler = _checks.choice(sampler, "sampler", ("adaptive", "nuts", "slice"))
         self.chains = _checks.integer(chains, "chains", at_least=2)
@@ -119,7 +121,10 @@ class DensityMethod(Method):
         self.density: Density | None = None
 
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
-        """Train the surrogate by maximum likelihood on all simulations appended so far."""
+        """Train the surrogate by maximum likelihood on all simulations appended so far.
+
+        Without `settings`: those of `training(d_x)`.
+        """
         theta, x = self._all_simulations()
         seed = _checks.integer(seed, "seed")
         x = self._dequantise(x, seed, 0)
@@ -132,7 +137,7 @@ class DensityMethod(Method):
             _training_loss,
             scale_theta.standardise(theta),
             scale_x.standardise(x),
-            settings=as_settings(settings, self.training),
+            settings=as_settings(settings, self.training(x.shape[1])),
             key=key_fit,
             augment=self._augment(),
             progress=progress,
@@ -140,6 +145,20 @@ class DensityMethod(Method):
         self.density = in_double(density)
         self._seen = np.stack([x.min(axis=0), x.max(axis=0)])
         return self
+
+    def training(self, d_x: int) -> TrainingSettings:
+        """How the surrogate of x with `d_x` columns is trained by default: a mixture of several columns for longer."""
+        if self._joint_mixture(d_x):
+            return replace(_TRAINING, learning_rate=2e-3, max_epochs=100)
+        return _TRAINING
+
+    def _joint_mixture(self, d_x: int) -> bool:
+        return self.surrogate == "mdn" and d_x > 1
+
+    def _widths(self, d_x: int) -> tuple[int, ...]:
+        """Of the hidden layers."""
+        default = (64, 64, 64) if self._joint_mixture(d_x) else (64, 64)
+        return default if self.hidden is None else self.hidden
 
     def adopt(self, other: "DensityMethod | Density") -> Self:
         """Use the surrogate that another method has trained: NLE and NSM-Bayes can share one.
@@ -184,7 +203,7 @@ class DensityMethod(Method):
                 key,
                 scale_x,
                 scale_theta,
-                hidden=self.hidden[0],
+                hidden=self._widths(len(scale_x.scale))[0],
                 squash=not self.gaussian_flow,
                 allow_one_dimension=self.gaussian_flow,
             )
@@ -193,7 +212,7 @@ class DensityMethod(Method):
             scale_x,
             scale_theta,
             components=self.components,
-            hidden=self.hidden,
+            hidden=self._widths(len(scale_x.scale)),
             floor=self.floor,
             ceiling=self.ceiling,
             ensemble=self.ensemble,
@@ -329,4 +348,4 @@ class DensityMethod(Method):
 
     @classmethod
     def _read_options(cls, options: dict[str, Any]) -> dict[str, Any]:
-        return options | {name: tuple(options[name]) for name in ("hidden", "parameter_names")}
+        return options | {name: options[name] and tuple(options[name]) for name in ("hidden", "parameter_names")}

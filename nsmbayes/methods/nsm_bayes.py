@@ -155,7 +155,7 @@ class NSMBayes(DensityMethod):
             key,
             scale_x,
             scale_theta,
-            hidden=self.hidden,
+            hidden=self._widths(len(scale_x.scale)),
             floor=self.floor,
             ceiling=self.ceiling,
             levels=(self.levels[0], self.levels[-1]),

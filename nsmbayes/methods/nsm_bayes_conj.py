@@ -115,7 +115,7 @@ class NSMBayesConj(Method):
         super().__init__(self.prior.dim, parameter_names, lattice)
         self.levels = tuple(check_levels(levels).tolist())
         if weight is None:
-            weight = PlateauIMQ(radius=1.25, zeta=1.0, reach=6.0) if self._noisy else IMQ(zeta=2.0)
+            weight = PlateauIMQ(radius=1.25, zeta=1.0, reach=5.0) if self._noisy else IMQ(zeta=2.0)
         self.weight = as_weight(weight)
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
