@@ -16,6 +16,7 @@ from bench import (
     memory,
     sbi,
     simulators,
+    surrogate,
 )
 from bench.timing import Row
 
@@ -49,6 +50,7 @@ BENCHMARKS = {
         "influence": influence,
         "general": general,
         "identity": identity,
+        "surrogate": surrogate,
         "sbi": sbi,
     }.items()
 }

@@ -38,7 +38,6 @@ REASONS = {
         "we do not know why the published coverage is lower. The descents start where those of the published code do; "
         "our draws are wide, else they could not cover with this error"
     ),
-    ("sir", "nsm-bayes-conj", "default"): _SMALLER,
     ("sir-ablation", "nsm-bayes-conj, mcd", "default"): _SMALLER,
     ("sir-ablation", "nsm-bayes-conj, sample", "default"): (
         f"{_ABLATION}. Perhaps outliers that are so few inflate the sample scatter too little to hide from a "
@@ -118,7 +117,7 @@ def _settings(run: Finished) -> str:
     sizes = sorted({row["n"] for row in run.rows})
     preset = "" if run.preset == "default" else f" --preset {run.preset}"
     shared = "" if document["share"] == 1 else f", {document['share']} repeats to a network"
-    where = f"{machine['cpu']}, " if "cpu" in machine else ""
+    where = "".join(f"{machine[key]}, " for key in ("cpu", "jax_device") if machine.get(key, "cpu") != "cpu")
     return (
         f"`nsmbayes reproduce {document['experiment']}{preset} --seed {seeds[0]}`: n = "
         f"{' to '.join(f'{n:,}' for n in dict.fromkeys((sizes[0], sizes[-1])))}, {document['simulations']:,} "

@@ -128,4 +128,5 @@ def _cap(axis: Axes) -> None:
 
 def _bare(axis: Axes, name: str) -> None:
     axis.set(yticks=[], ylim=(0, None), xlabel=name)
+    axis.locator_params(axis="x", nbins=4)
     axis.spines["left"].set_visible(False)
