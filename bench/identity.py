@@ -34,7 +34,7 @@ def run(
     task = nsm.tasks.get("gaussian")
     theta, x = task.simulate(simulations, seed=0, progress=False)
     nle = nsm.NLE(task.prior).append_simulations(theta, x)
-    nle.train(0, settings=replace(nle.training(x.shape[1]), max_epochs=epochs), progress=False)
+    nle.train(0, settings=replace(nle.default_training(x.shape[1]), max_epochs=epochs), progress=False)
     data = [task.observe(n, seed=100 + i, contamination="none").x for i in range(datasets)]
     few = nsm.NSMBayes(task.prior).append_simulations(theta[:1000], x[:1000])
     levels = {

@@ -121,7 +121,7 @@ def _measure(
 
     def trained(name: str, build: Callable[..., nsm.NLE]) -> nsm.NLE:
         method = build(task.prior, **options).append_simulations(theta, x)
-        settings = method.training(x.shape[1])
+        settings = method.default_training(x.shape[1])
         settings = settings if max_epochs is None else replace(settings, max_epochs=max_epochs)
         jax.clear_caches()
         _, cpu = timed(lambda: method.train(0, settings=settings, progress=False))

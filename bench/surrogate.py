@@ -42,7 +42,7 @@ def run(
     for count, networks in [*((count, 1) for count in epochs), (epochs[0], ensemble)]:
         nle = nsm.NLE(task.prior, ensemble=networks).append_simulations(theta, x)
         start = time.perf_counter()
-        nle.train(0, settings=replace(nle.training(1), max_epochs=count), progress=False)
+        nle.train(0, settings=replace(nle.default_training(1), max_epochs=count), progress=False)
         train_s = time.perf_counter() - start
         errors = {name: _errors(nle.density, of, levels) for name, of in exact.items()}
         later = timed(_errors, nle.density, exact["truth"], levels)

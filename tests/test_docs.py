@@ -56,7 +56,7 @@ def test_code_runs_in_order(page, tmp_path, monkeypatch):
     # The only thing that is not as printed: training stops after two epochs.
     monkeypatch.setitem(nsm.TrainingSettings.__init__.__kwdefaults__, "max_epochs", 2)
     monkeypatch.setattr(nsm.NSMBayesConj, "training", nsm.TrainingSettings(max_epochs=2))
-    monkeypatch.setattr(DensityMethod, "training", lambda self, d_x: nsm.TrainingSettings(max_epochs=2))
+    monkeypatch.setattr(DensityMethod, "default_training", lambda self, d_x: nsm.TrainingSettings(max_epochs=2))
     namespace = {"__name__": "page"}
     for language, line, code in blocks(page):
         if language == "python":

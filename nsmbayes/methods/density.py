@@ -123,7 +123,7 @@ class DensityMethod(Method):
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
         """Train the surrogate by maximum likelihood on all simulations appended so far.
 
-        Without `settings`: those of `training(d_x)`.
+        Without `settings`: those of `default_training(d_x)`.
         """
         theta, x = self._all_simulations()
         seed = _checks.integer(seed, "seed")
@@ -137,7 +137,7 @@ class DensityMethod(Method):
             _training_loss,
             scale_theta.standardise(theta),
             scale_x.standardise(x),
-            settings=as_settings(settings, self.training(x.shape[1])),
+            settings=as_settings(settings, self.default_training(x.shape[1])),
             key=key_fit,
             augment=self._augment(),
             progress=progress,
@@ -146,7 +146,7 @@ class DensityMethod(Method):
         self._seen = np.stack([x.min(axis=0), x.max(axis=0)])
         return self
 
-    def training(self, d_x: int) -> TrainingSettings:
+    def default_training(self, d_x: int) -> TrainingSettings:
         """How the surrogate of x with `d_x` columns is trained by default: a mixture of several columns for longer."""
         if self._joint_mixture(d_x):
             return replace(_TRAINING, learning_rate=2e-3, max_epochs=100)

@@ -33,7 +33,7 @@ def density(request) -> Density:
     if request.param == "exact":
         return exact_gaussian()
     nle = nsm.NLE(TASK.prior).append_simulations(*SIMULATIONS)
-    return nle.train(0, settings=replace(nle.training(1), max_epochs=10), progress=False).density
+    return nle.train(0, settings=replace(nle.default_training(1), max_epochs=10), progress=False).density
 
 
 def _recovered(found):

@@ -261,6 +261,22 @@ def test_a_prior_that_was_not_simulated_is_noticed(nle):
         )
 
 
+@pytest.mark.parametrize(("columns", "widths", "epochs"), [(1, [64, 64], 40), (2, [64, 64, 64], 100)])
+def test_a_mixture_of_several_columns_is_deeper_and_trained_for_longer(columns, widths, epochs, tmp_path):
+    theta, x = simulations(200)
+    method = nsm.NLE(PRIOR).append_simulations(theta, np.hstack([x, theta[:, :1] - x])[:, :columns])
+    assert method.default_training(columns).max_epochs == epochs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # so few simulations do not cover the prior
+        method.train(settings=nsm.TrainingSettings(max_epochs=1), progress=False)
+    loaded = nsm.load(method.save(tmp_path / "model"))
+    for one in (method, loaded):
+        assert isinstance(one.density, MixtureDensityNetwork)
+        assert [layer.out_features for layer in one.density.layers[:-1]] == widths
+    flow = nsm.NSMBayes(PRIOR, surrogate="maf")
+    assert flow.default_training(columns).max_epochs == 40
+
+
 def test_modes_of_a_posterior_with_one(posterior):
     modes = posterior.modes()
     assert modes.height[0] == 0
