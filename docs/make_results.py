@@ -126,9 +126,13 @@ def _settings(run: Finished) -> str:
     return (
         f"`nsmbayes reproduce {document['experiment']}{preset} --seed {seeds[0]}`: n = "
         f"{' to '.join(f'{n:,}' for n in dict.fromkeys((sizes[0], sizes[-1])))}, {document['simulations']:,} "
-        f"simulations, {len(seeds)} repeats{shared}; {where}{machine['cores']} cores, Python {machine['python']}, JAX "
-        f"{machine['packages']['jax']}."
+        f"simulations, {_counted(len(seeds), 'repeat')}{shared}; {where}{_counted(machine['cores'], 'core')}, Python "
+        f"{machine['python']}, JAX {machine['packages']['jax']}."
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _ablation(run: Finished) -> list[str]:
