@@ -35,9 +35,9 @@ REASONS = {
         "criterion of convergence"
     ),
     ("gnk", "npl-mmd", "default"): (
-        "the descents start at the mean of the prior instead of far away, with a falling learning rate of 0.1 instead of a "
-        "constant one of 1. Ten steps, which is what the budget allows, do not take them far from there or from each other: "
-        "the error is small because the prior is near the truth, and no region is large enough"
+        "the descents start at the mean of the prior instead of far away, with a falling learning rate of 0.1 instead "
+        "of a constant one of 1. Ten steps, which is what the budget allows, do not take them far from there or from "
+        "each other: the error is small because the prior is near the truth, and no region is large enough"
     ),
     ("gnk", "npl-mmd", "paper"): (
         "we do not know why the published coverage is lower. The descents start where those of the published code do; "

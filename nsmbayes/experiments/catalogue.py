@@ -82,7 +82,7 @@ SIR_BUDGET = Experiment(
         Entry("ace"),
         Entry("ace", "ace, more", beta=100.0, m=100_000),
         Entry("gbi-sr"),
-        Entry("gbi-sr", "gbi-sr, more", {"simulations": 200, "warmup": 1000, "draws": 10_000}, beta=1.0, m=2_200_000),
+        Entry("gbi-sr", "gbi-sr, more", {"simulations": 200, "warmup": 1000, "draws": 10_000}, beta=1.0, m=2_201_400),
     ),
     m=50_000,
     repeats=1,

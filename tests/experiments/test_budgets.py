@@ -7,7 +7,7 @@ import pytest
 
 import nsmbayes as nsm
 from nsmbayes.cli import main
-from nsmbayes.experiments import repeat
+from nsmbayes.experiments import catalogue, repeat
 from nsmbayes.experiments.description import Data, Entry, Experiment
 from nsmbayes.experiments.paper import ALLOWANCES, GNK
 from nsmbayes.methods import METHODS
@@ -49,6 +49,18 @@ def test_options_within_a_budget_use_most_of_it(kind, budget):
     task = nsm.tasks.get("gnk")
     planned = kind(task.prior, task, **kind.within(budget, N)).planned_simulations(N)
     assert 0.98 * budget < planned <= budget
+
+
+@pytest.mark.parametrize("name", [name for name, e in catalogue.EXPERIMENTS.items() if any(x.m for x in e.entries)])
+def test_what_an_experiment_allows_a_baseline_is_enough(name):
+    experiment = catalogue.get(name)
+    task = nsm.tasks.get(experiment.task)
+    for entry in experiment.entries:
+        kind = METHODS[entry.method]
+        if entry.m is not None and issubclass(kind, SimulatingMethod):
+            how = {"calibrate": entry.beta is None} if kind is nsm.GBISR else {}
+            method = kind(task.prior, task, **entry.options)
+            assert 0.98 * entry.m < method.planned_simulations(N, **how) <= entry.m
 
 
 def test_every_baseline_has_its_row():
