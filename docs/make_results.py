@@ -25,7 +25,6 @@ _BETTER_MODEL = (
     "in one dimension the paper's flow is a conditional Gaussian, a biased model of g-and-k data "
     "([errata](errata.md)); our default is a mixture density network"
 )
-_SMALLER = "smaller error; the loss is summed over noise levels, and the weight is another"
 _ABLATION = "the paper's ablation loses far more, and we have not found out why"
 REASONS = {
     ("gnk", "nle", "default"): _BETTER_MODEL,
@@ -43,7 +42,6 @@ REASONS = {
         "we do not know why the published coverage is lower. The descents start where those of the published code do; "
         "our draws are wide, else they could not cover with this error"
     ),
-    ("sir-ablation", "nsm-bayes-conj, mcd", "default"): _SMALLER,
     ("sir-ablation", "nsm-bayes-conj, sample", "default"): (
         f"{_ABLATION}. Perhaps outliers that are so few inflate the sample scatter too little to hide from a "
         "plateau weight"
