@@ -99,8 +99,9 @@ BUDGETS = (1000, 3000, 10_000, 30_000, 100_000)
 
 
 def _sweep(
-    axis: str, name: str, title: str, *, entries: tuple[Entry, ...] = OURS, data: tuple[Data, ...] = (Data(),)
+    name: str, title: str, *, axis: str = "", entries: tuple[Entry, ...] = OURS, data: tuple[Data, ...] = (Data(),)
 ) -> Experiment:
+    axis = axis or name
     figures = ("sweep", "efficiency") if axis == "n" else ("sweep",)
     return Experiment(f"gnk-{name}", title, "gnk", entries, data, repeats=8, axis=axis, table="sweep", figures=figures)
 
@@ -108,24 +109,21 @@ def _sweep(
 SWEEPS = (
     _sweep(
         "fraction",
-        "fraction",
         "how many outliers, at -50",
         data=tuple(Data("shift", fraction=fraction) if fraction else Data("none") for fraction in FRACTIONS),
     ),
     _sweep(
         "distance",
-        "distance",
         "how far out a tenth of the data is",
         data=tuple(Data("far", fraction=0.1, distance=distance) for distance in DISTANCES),
     ),
     _sweep(
-        "n",
         "size",
         "how many observations",
+        axis="n",
         data=tuple(Data(contamination, n=n) for contamination in ("shift", "none") for n in SIZES),
     ),
     _sweep(
-        "zeta",
         "zeta",
         "how fast the weight falls",
         entries=tuple(
@@ -136,9 +134,9 @@ SWEEPS = (
         data=(Data(), Data("near"), Data("none")),
     ),
     _sweep(
-        "m",
         "simulations",
         "how many simulations",
+        axis="m",
         entries=tuple(Entry(entry.method, f"{entry.method}, m = {m}", m=m) for entry in OURS for m in BUDGETS),
     ),
 )
