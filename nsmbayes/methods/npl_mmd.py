@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nsmbayes import _checks
+from nsmbayes._parallel import map_rows
 from nsmbayes._precision import double_precision
 from nsmbayes._seeds import random_key
 from nsmbayes.kernels import kernel_score
@@ -102,17 +102,16 @@ class NPLMMD(SimulatingMethod):
             jax.random.split(key_descent, self.draws),
             (self.simulations, self.steps, self.rate, self.decay),
         )
-        check_gradients(np.asarray(gradients))
+        check_gradients(gradients)
         return DrawnPosterior(
             (self.name, self.label),
             self.support,
-            constrain(self.support, np.asarray(u)[None]),
+            constrain(self.support, u[None]),
             x,
             parameter_names=self.parameter_names,
         )
 
 
-@eqx.filter_jit
 def _minimisers(
     one: Callable[..., Any],
     support: UnconstrainedPrior,
@@ -122,14 +121,18 @@ def _minimisers(
     lengthscale: Float[Array, ""],
     keys: Key[Array, " draws"],
     how: tuple[int, int, float, bool],
-) -> tuple[Float[Array, "draws d"], Float[Array, "draws steps d"]]:
+) -> tuple[Float[np.ndarray, "draws d"], Float[np.ndarray, "draws steps d"]]:
+    rows = np.arange(len(weights))[:, None]
+    return map_rows(_minimiser, rows, weights, keys, (one, support, x, start, lengthscale), how)
+
+
+def _minimiser(row, weights, keys, problem, how):
+    """One draw, and the gradients on the way to it."""
+    one, support, x, start, lengthscale = problem
     simulations, steps, rate, decay = how
 
-    def minimiser(weights, key):
-        def discrepancy(u, key):
-            simulated = jax.vmap(one, (0, None))(jax.random.split(key, simulations), support.constrain(u))
-            return kernel_score(simulated, x, weights, lengthscale)
+    def discrepancy(u, key):
+        simulated = jax.vmap(one, (0, None))(jax.random.split(key, simulations), support.constrain(u))
+        return kernel_score(simulated, x, weights[row[0]], lengthscale)
 
-        return stochastic_descent(discrepancy, start, key, steps=steps, rate=rate, decay=decay)
-
-    return jax.vmap(minimiser)(weights, keys)
+    return stochastic_descent(discrepancy, start, keys[row[0]], steps=steps, rate=rate, decay=decay)
