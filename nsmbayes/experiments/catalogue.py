@@ -1,10 +1,11 @@
 """The experiments of the paper, and those that it does not have."""
 
+from dataclasses import replace
 from typing import Any
 
 from nsmbayes._checks import InputError
 from nsmbayes.experiments.description import Data, Entry, Experiment
-from nsmbayes.weights import PlateauIMQ
+from nsmbayes.methods import NSMBayes, NSMBayesConj
 
 OURS = tuple(map(Entry, ("nle", "nsm-bayes", "nsm-bayes-conj")))
 BASELINES = tuple(map(Entry, ("npl-mmd", "rsnle", "npe-rs", "ace", "gbi-sr")))
@@ -43,7 +44,7 @@ RADIO = Experiment(
 )
 SIR_ABLATION = Experiment(
     "sir-ablation",
-    "the scatter behind the weight, robust and not",
+    "the scatter behind the weight on SIR data, robust and not",
     "sir",
     tuple(
         Entry("nsm-bayes-conj", f"nsm-bayes-conj, {scatter}{', one level' * single}", options)
@@ -53,6 +54,17 @@ SIR_ABLATION = Experiment(
     ),
     m=50_000,
     figures=("marginals",),
+)
+GNK_ABLATION = Experiment(
+    "gnk-ablation",
+    "the scatter behind the weight on g-and-k data, robust and not",
+    "gnk",
+    tuple(
+        Entry(method, f"{method}, {scatter}", {"scatter": scatter})
+        for method in ("nsm-bayes", "nsm-bayes-conj")
+        for scatter in ("mcd", "sample")
+    ),
+    figures=("marginals", "traces"),
 )
 SIR_BETA = Experiment(
     "sir-beta",
@@ -127,8 +139,8 @@ SWEEPS = (
         "zeta",
         "how fast the weight falls",
         entries=tuple(
-            Entry(method, f"{method}, zeta = {zeta:g}", {"weight": PlateauIMQ(radius=radius, zeta=zeta, reach=reach)})
-            for method, radius, reach in (("nsm-bayes", 2.0, 12.0), ("nsm-bayes-conj", 1.25, 5.0))
+            Entry(kind.name, f"{kind.name}, zeta = {zeta:g}", {"weight": replace(kind.default_weight, zeta=zeta)})
+            for kind in (NSMBayes, NSMBayesConj)
             for zeta in ZETAS
         ),
         data=(Data(), Data("near"), Data("none")),
@@ -177,7 +189,7 @@ BENCHES = (
 PAPER = (GNK, SIR, SIR_HEAVY, RADIO)
 EXPERIMENTS = {
     experiment.name: experiment
-    for experiment in (*PAPER, SIR_ABLATION, SIR_BETA, GNK_BUDGET, SIR_BUDGET, *SWEEPS, *BENCHES)
+    for experiment in (*PAPER, SIR_ABLATION, GNK_ABLATION, SIR_BETA, GNK_BUDGET, SIR_BUDGET, *SWEEPS, *BENCHES)
 }
 
 

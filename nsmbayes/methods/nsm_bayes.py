@@ -51,6 +51,7 @@ class NSMBayes(DensityMethod):
     """
 
     name, label = "nsm-bayes", "NSM-Bayes"
+    default_weight = PlateauIMQ(radius=2.0, zeta=1.0, reach=12.0)
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class NSMBayes(DensityMethod):
         **options: Any,
     ):
         super().__init__(prior, **options)
-        self.weight = as_weight(weight if weight is not None else PlateauIMQ(radius=2.0, zeta=1.0, reach=12.0))
+        self.weight = as_weight(weight if weight is not None else self.default_weight)
         self.scatter = _checks.choice(scatter, "scatter", ESTIMATORS)
         self.levels = tuple(check_levels(levels).tolist())
         self.whiten = _checks.flag(whiten, "whiten")

@@ -94,6 +94,8 @@ class NSMBayesConj(Method):
     name, label = "nsm-bayes-conj", "NSM-Bayes-conj"
     training = TrainingSettings(learning_rate=1e-2, batch_size=256, max_epochs=150, patience=150, schedule="cosine")
     """A learning rate that starts high and falls to zero over few epochs, all of which are made."""
+    default_weight = PlateauIMQ(radius=1.25, zeta=1.0, reach=5.0)
+    """With noise levels."""
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class NSMBayesConj(Method):
         super().__init__(self.prior.dim, parameter_names, lattice)
         self.levels = tuple(check_levels(levels).tolist())
         if weight is None:
-            weight = PlateauIMQ(radius=1.25, zeta=1.0, reach=5.0) if self._noisy else IMQ(zeta=2.0)
+            weight = self.default_weight if self._noisy else IMQ(zeta=2.0)
         self.weight = as_weight(weight)
         self.scatter = _checks.choice(scatter, "scatter", weights.ESTIMATORS)
         self.scaling = _checks.choice(scaling, "scaling", KINDS)
