@@ -2,9 +2,9 @@
 
 from matplotlib.figure import Figure
 
-from nsmbayes.experiments.figures.looks import looks
+from nsmbayes.experiments.figures.looks import logarithmic
 from nsmbayes.experiments.finished import Finished, grouped, shown
-from nsmbayes.report.style import COLOURS, figure, styled
+from nsmbayes.report.style import COLOURS, LOOKS, figure, styled
 
 _TARGET = 0.95
 
@@ -18,7 +18,7 @@ def traces(run: Finished) -> Figure | None:
     stochastic = run.preset == "paper"
     fig, axes = figure(1 + stochastic, len(found), (3.6 * max(len(found), 2), 2.5 * (1 + stochastic) + 0.4))
     for column, (label, all_traces) in enumerate(found.items()):
-        look = {"color": looks(run)[label].colour, "alpha": 0.6, "lw": 1.2}
+        look = {"color": LOOKS[run.methods[label]["method"]].colour, "alpha": 0.6, "lw": 1.2}
         top, bottom = axes[column], axes[-len(found) + column]
         for trace in all_traces:
             betas, coverages = trace["betas"], trace["coverages"]
@@ -28,12 +28,11 @@ def traces(run: Finished) -> Figure | None:
                 bottom.plot(steps, coverages, **look)
             else:
                 bottom.plot(betas, coverages, marker="o", ms=3 if len(betas) > 1 else 6, **look)
-        top.set(title=shown(label), yscale="log" if stochastic else "linear")
-        if stochastic:
-            top.set(ylabel="learning rate β")
-            bottom.set(xlabel="step")
-        else:
-            bottom.set(xlabel="learning rate β", xscale="log")
+        top.set(title=shown(label))
         bottom.axhline(_TARGET, ls=":", color=COLOURS["prior"])
-        bottom.set(ylabel="bootstrap coverage", ylim=(-0.03, 1.05))
+        bottom.set(xlabel="step" if stochastic else "learning rate β", ylim=(-0.03, 1.05))
+        logarithmic(top, x=not stochastic, y=stochastic)
+    if stochastic:
+        axes[0].set(ylabel="learning rate β")
+    axes[-len(found)].set(ylabel="bootstrap coverage")
     return fig
