@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from experiments.synthetic import finished
 
+from nsmbayes import tasks
 from nsmbayes.experiments import catalogue, paper, tables
 from nsmbayes.experiments.description import Data
 from nsmbayes.experiments.finished import about, shown
@@ -137,6 +138,14 @@ def test_the_ablation_shows_the_papers_once_for_each_scatter(tmp_path):
     order = [(row["method"].partition(", ")[2], row["choices"] == tables.THE_PAPERS) for row in _cells(text)]
     assert order[:3] == [("mcd", False), ("mcd, one level", False), ("mcd", True)]
     assert order[3:6] == [("sample", False), ("sample, one level", False), ("sample", True)]
+
+
+def test_the_papers_ablation_without_robust_moments_is_the_prior():
+    prior, truth = tasks.SIR.prior, tasks.SIR.theta_true
+    error = ((prior.sample((100_000,), 0) - truth) ** 2).sum(axis=1)
+    printed = paper.SIR_ABLATION["nsm-bayes-conj, sample"].mse
+    assert printed == (pytest.approx(error.mean(), abs=4 * error.std() / 100_000**0.5), 0.0)
+    assert round(np.trace(prior.covariance) + ((prior.mean - truth) ** 2).sum(), 2) == printed[0]
 
 
 def test_absent_fields_are_no_error(tmp_path):
