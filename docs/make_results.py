@@ -42,8 +42,8 @@ REASONS = {
         "each other: the error is small because the prior is near the truth, and no region is large enough"
     ),
     ("gnk", "npl-mmd", "paper"): (
-        "we do not know why the published coverage is lower. The descents start where those of the published code do; "
-        "our draws are wide, else they could not cover with this error"
+        "we do not know why the published coverage is lower. The descents start where those of the published code do. "
+        "Draws that share random numbers would be [narrow](baselines.md#what-each-assumes-and-when-it-breaks)"
     ),
     ("sir-ablation", "nsm-bayes-conj, sample", "default"): _PRIOR,
     ("sir-ablation", "nsm-bayes-conj, sample, one level", "default"): _PRIOR,
