@@ -353,8 +353,10 @@ def _percent(value: float | None) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    """Methods that are not amortised train nothing beforehand: 0 seconds."""
-    return f"{value:.{0 if value >= 10 else 1}f}" if value is not None and value >= 0.05 else ""
+    """Empty below a millisecond: methods that are not amortised train nothing beforehand."""
+    if value is None or value < 1e-3:
+        return ""
+    return f"{value:.1g}" if value < 0.1 else f"{value:.{0 if value >= 10 else 1}f}"
 
 
 def _value(axis: str, place: float) -> str:

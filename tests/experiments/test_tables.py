@@ -148,6 +148,14 @@ def test_the_papers_ablation_without_robust_moments_is_the_prior():
     assert round(np.trace(prior.covariance) + ((prior.mean - truth) ** 2).sum(), 2) == printed[0]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, ""), (1e-4, ""), (0.034, "0.03"), (0.16, "0.2"), (4.96, "5.0"), (93, "93")]
+)
+def test_short_times_are_shown_and_none_is_not(seconds, text):
+    cells = _cells(table([Line("a method", tables.OURS, _rows(infer_s=seconds, train_s=1.0))]))
+    assert cells[0].get("infer, s", "") == text
+
+
 def test_absent_fields_are_no_error(tmp_path):
     run = finished(catalogue.SIR, tmp_path)
     kept = ("method", "seed", "contamination", "fraction", "n", "mse", "covered")
