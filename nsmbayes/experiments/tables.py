@@ -189,7 +189,7 @@ def scores(runs: Sequence[Finished], reasons: Reasons | None = None) -> dict[str
                 lines.append(line)
         order = list(dict.fromkeys(line.label for line in lines))
         lines.sort(key=lambda line: order.index(line.label))
-        best = {row["seed"]: row["oracle_mse"] for row in oracle}
+        best = {row["seed"]: row["oracle_mse"] for row in reversed(oracle)}  # if they differ, that of the first run
         more = [Line("oracle", "", [{"mse": value} for value in best.values()])] if best else []
         columns = (*_SCORES, *_KINDS) if runs[0].experiment.name == "gnk" else _SCORES
         tables[name] = table(lines, columns=columns, more=more)

@@ -156,6 +156,16 @@ def test_short_times_are_shown_and_none_is_not(seconds, text):
     assert cells[0].get("infer, s", "") == text
 
 
+def test_the_oracle_is_that_of_the_first_run(tmp_path):
+    runs = [finished(replace(catalogue.SIR, preset=preset), tmp_path) for preset in ("default", "paper")]
+    for run, error in zip(runs, (0.25, 0.75), strict=True):
+        for row in run.rows:
+            row["oracle_mse"] = error
+    (text,) = tables.scores(runs).values()
+    assert _cells(text)[-1]["method"] == "oracle"
+    assert _cells(text)[-1]["MSE"].startswith("0.25")
+
+
 def test_absent_fields_are_no_error(tmp_path):
     run = finished(catalogue.SIR, tmp_path)
     kept = ("method", "seed", "contamination", "fraction", "n", "mse", "covered")
