@@ -31,7 +31,6 @@ _INFLATED = (
     "outliers inflate the sample scatter, by which all else is measured here, and with a plateau weight they then count"
 )
 _PRIOR = "the paper's figure is the prior's, as said below"
-_BUDGETS = ("gnk", "sir", "radio", "gnk-npl-mmd", "sir-budget")
 REASONS = {
     ("gnk", "nle", "default"): _BETTER_MODEL,
     ("gnk", "nsm-bayes", "default"): f"{_BETTER_MODEL}, and the loss is summed over noise levels",
@@ -49,8 +48,8 @@ REASONS = {
         "Draws that share random numbers would be [narrow](baselines.md#what-each-assumes-and-when-it-breaks)"
     ),
     ("sir", "nsm-bayes-conj", "paper"): (
-        "the calibration ends at its smallest learning rate; the published error is that of a rate near the one it "
-        "starts from ([errata](errata.md#calibration))"
+        "the calibration ends at its smallest learning rate; the published error is about what we have near the rate "
+        "that it starts from ([errata](errata.md#calibration))"
     ),
     ("sir-ablation", "nsm-bayes-conj, sample", "default"): _PRIOR,
     ("sir-ablation", "nsm-bayes-conj, sample, one level", "default"): _PRIOR,
@@ -190,6 +189,9 @@ def _medians(run: Finished) -> list[str]:
 
 
 REMARKS = {"sir": _medians, "sir-heavy": _medians, "sir-ablation": _ablation, "radio": _radio}
+
+
+_BUDGETS = ("gnk", "sir", "radio", "gnk-npl-mmd", "sir-budget")  # where calls of the simulator are shown
 
 
 def _pictures(run: Finished) -> list[str]:

@@ -1,5 +1,7 @@
 """Shapes and types are checked at run time in the tests, in the modules whose inputs come from the package itself."""
 
+import functools
+
 from jaxtyping import install_import_hook
 
 _CHECKED = [
@@ -32,6 +34,9 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from helpers import random_family  # noqa: E402
 
+from nsmbayes.methods import density  # noqa: E402
+from nsmbayes.samplers import Draws  # noqa: E402
+
 
 @pytest.fixture
 def x64():
@@ -63,3 +68,23 @@ def random_method():
         return method
 
     return make
+
+
+def _sample(log_prior, loss, prior_draws, data, *, beta, chains, draws, key):
+    """Stands in for the sampler, which takes long to compile: draws around some from the prior."""
+    start = prior_draws[:chains, None]
+    noise = np.random.default_rng(0).standard_normal((chains, draws, start.shape[-1]))
+    one = np.ones(start.shape[-1])
+    zero = np.zeros(chains, int)
+    return Draws(start + 0.1 * noise, zero + 0.8, zero, r_hat=one, ess=1000 * one)
+
+
+@pytest.fixture(scope="module")
+def small_methods():
+    """Methods that train and sample next to nothing: here it matters what is written."""
+    with pytest.MonkeyPatch.context() as patch:
+        brief = nsm.TrainingSettings(max_epochs=2)
+        for method in (nsm.NSMBayes, nsm.NLE, nsm.NSMBayesConj):
+            patch.setattr(method, "train", functools.partialmethod(method.train, settings=brief))
+        patch.setattr(density, "sample_independence", _sample)
+        yield

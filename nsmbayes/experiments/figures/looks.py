@@ -29,14 +29,12 @@ def legend_above(fig: Figure, *axes: Axes, columns: int = 4) -> None:
     """One legend of what is in these panels, above them all, where it covers no data."""
     entries = [axis.get_legend_handles_labels() for axis in axes]
     by_label = {label: handle for handles, labels in entries for handle, label in zip(handles, labels, strict=True)}
-    room = int(
-        fig.get_figwidth() / (0.5 + 0.07 * max(map(len, by_label), default=0))
-    )  # inches of a line and of a letter
+    inches = 0.5 + 0.07 * max(map(len, by_label), default=0)  # of a line, and of the letters beside it
     fig.legend(
         list(by_label.values()),
         list(by_label),
         loc="outside upper center",
-        ncols=max(1, min(columns, len(by_label), room)),
+        ncols=max(1, min(columns, len(by_label), int(fig.get_figwidth() / inches))),
         fontsize=9,
         handlelength=2.8,
     )

@@ -11,7 +11,7 @@ _TARGET = 0.95
 
 @styled
 def traces(run: Finished) -> Figure | None:
-    """Learning rate and coverage in every repeat: step by step, or where rates were searched, against each other."""
+    """Learning rate and coverage in every repeat: in the order they were tried, or against each other."""
     found = grouped((trace for repeat in run.repeats for trace in repeat["traces"]), lambda trace: trace["method"])
     if not found:
         return None
