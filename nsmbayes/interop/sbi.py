@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from nsmbayes import _checks
 from nsmbayes._checks import InputError
+from nsmbayes._linalg import inverse_and_log_det
 from nsmbayes._precision import double_precision
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.surrogates import MaskedAutoregressiveFlow, MixtureDensity, Standardiser
@@ -130,9 +131,10 @@ class SbiMixture(MixtureDensity):
         K = len(diagonal)
         A = jax.vmap(jnp.diag)(diagonal).at[:, *np.triu_indices(d, 1)].set(self.upper(h).reshape(K, -1))
         P = A.transpose(0, 2, 1) @ A + self.epsilon * jnp.eye(d, dtype=h.dtype)
-        normalised_by = jnp.log(diagonal).sum(axis=1) - 0.5 * jnp.linalg.slogdet(P)[1]
+        covariances, log_det = inverse_and_log_det(P)
+        normalised_by = jnp.log(diagonal).sum(axis=1) - 0.5 * log_det
         return GaussianMixture(
-            jax.nn.log_softmax(self.logits(h)) + normalised_by, self.means(h).reshape(K, d), jnp.linalg.inv(P)
+            jax.nn.log_softmax(self.logits(h)) + normalised_by, self.means(h).reshape(K, d), covariances
         )
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from nsmbayes._linalg import cholesky
 from nsmbayes.training import Augment
 
 _SCALES = (0.03, 1.0)  # of the observations to come, in units of the simulations: what the network is trained for
@@ -39,7 +40,7 @@ def correlated_noise(low: float, high: float) -> Augment:
         vectors = jax.random.normal(key_shape, (m, d, d + 1))
         vectors = vectors / jnp.linalg.norm(vectors, axis=2, keepdims=True)
         noisy = jax.random.uniform(key_none, (m, 1, 1)) >= _NOISE_FREE
-        C = noisy * h[:, :, None] * jnp.linalg.cholesky(vectors @ vectors.transpose(0, 2, 1))
+        C = noisy * h[:, :, None] * cholesky(vectors @ vectors.transpose(0, 2, 1))
         noise = (C @ jax.random.normal(key_noise, (m, d, 1)))[..., 0]
         return jnp.concatenate([z + noise, C.reshape(m, -1)], axis=1)
 

@@ -11,6 +11,7 @@ from blackjax.adaptation.mass_matrix import welford_algorithm
 from blackjax.mcmc import slice as blackjax_slice
 from jaxtyping import Array, Key
 
+from nsmbayes._linalg import cholesky
 from nsmbayes._precision import double_precision
 from nsmbayes.samplers.chains import Draws, LogDensity, run_chains
 
@@ -73,7 +74,7 @@ def _run(own, log_density, data, initial_positions, key, warmup, draws):
 
     def close_window(root, moments):
         covariance, _, _ = covariance_of(moments)
-        new = jnp.linalg.cholesky(covariance)
+        new = cholesky(covariance)
         # A chain that has not moved has no covariance to learn from.
         return jnp.where(jnp.isfinite(new).all(), new, root), no_moments(d)
 

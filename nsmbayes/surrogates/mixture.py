@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from nsmbayes._linalg import inverse_and_log_det
 from nsmbayes.surrogates.base import Derivatives
 
-_SMALL = 8  # dimensions up to which Cholesky's algorithm is written out
+_SMALL = 5  # dimensions up to which Cholesky's algorithm is written out: beyond, a loop is faster and compiles sooner
 
 
 class GaussianMixture(NamedTuple):
@@ -51,7 +52,7 @@ def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Arr
     """
     d = S.shape[-1]
     if d > _SMALL:
-        return jnp.linalg.inv(S), jnp.linalg.slogdet(S)[1]
+        return inverse_and_log_det(S)
     L = [[S[:, i, j] for j in range(d)] for i in range(d)]  # entries above the diagonal are not used
     for j in range(d):
         L[j][j] = jnp.sqrt(L[j][j] - sum(L[j][k] ** 2 for k in range(j)))

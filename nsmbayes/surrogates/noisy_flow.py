@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from nsmbayes._linalg import inverse_factor
 from nsmbayes.surrogates.base import Density, Derivatives, Frame
 from nsmbayes.surrogates.maf import affine_autoregressive, flow_log_prob, require_several_dimensions
 from nsmbayes.surrogates.mdn import MixtureDensityNetwork, init_mixture_density_network
@@ -58,10 +59,9 @@ class NoisyFlow(Density):
     def placed(self, t: Float[Array, " d_theta"], C: Float[Array, "d_x d_x"]) -> Placed:
         """The flow for standardised theta and noise of covariance C C' on standardised x."""
         _, means, covariances = self.base.mixture(t)
-        K = jnp.linalg.cholesky(covariances[0] + C @ C.T)
-        whiten = jax.scipy.linalg.solve_triangular(K, jnp.eye(len(K), dtype=K.dtype), lower=True)
+        whiten, log_det = inverse_factor(covariances[0] + C @ C.T)
         condition = jnp.concatenate([squash(t), _noise_inputs(whiten @ C)])
-        return Placed(means[0], whiten, -jnp.log(jnp.diag(K)).sum(), condition)
+        return Placed(means[0], whiten, -0.5 * log_det, condition)
 
     def noisy_log_prob(
         self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"], C: Float[Array, "d_x d_x"]

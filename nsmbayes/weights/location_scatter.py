@@ -4,7 +4,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from nsmbayes import _checks
@@ -23,12 +22,14 @@ class LocationScatter(eqx.Module):
         location: ν, shape (d,).
         scatter: Ξ, symmetric positive definite, shape (d, d).
         factor: the lower Cholesky factor L of Ξ = L Lᵀ.
+        inverse: L⁻¹, so that a distance is a product: batched triangular solves can block (`nsmbayes._linalg`).
         estimator: how they were estimated.
     """
 
     location: Float[Array | np.ndarray, "*batch d"]
     scatter: Float[Array | np.ndarray, "*batch d d"]
     factor: Float[Array | np.ndarray, "*batch d d"]
+    inverse: Float[Array | np.ndarray, "*batch d d"]
     estimator: str = eqx.field(static=True)
 
     @classmethod
@@ -40,8 +41,9 @@ class LocationScatter(eqx.Module):
         # Columns in very different units would cost digits if the scatter itself were factored.
         spread = np.sqrt(np.diagonal(scatter, axis1=-2, axis2=-1))
         correlation = scatter / spread[..., :, None] / spread[..., None, :]
-        factor = spread[..., :, None] * np.linalg.cholesky(correlation)
-        return cls(location, scatter, factor, estimator)
+        lower = np.linalg.cholesky(correlation)
+        inverse = np.tril(np.linalg.inv(lower)) / spread[..., None, :]
+        return cls(location, scatter, spread[..., :, None] * lower, inverse, estimator)
 
     @property
     def is_robust(self) -> bool:
@@ -59,13 +61,13 @@ class LocationScatter(eqx.Module):
         Finite x never gives NaN: r may round to infinity, the gradient is finite.
         """
         x = jnp.asarray(x)
-        location, factor = jnp.asarray(self.location, x.dtype), jnp.asarray(self.factor, x.dtype)
+        location, inverse = jnp.asarray(self.location, x.dtype), jnp.asarray(self.inverse, x.dtype)
         # Halving is exact, and the difference of two halves cannot overflow.
         half, size = _split(x / 2 - location / 2)
-        whitened, stretch = _split(solve_triangular(factor, half, lower=True))
+        whitened, stretch = _split(inverse @ half)
         at_centre = (size == 0) | (stretch == 0)
         norm = jnp.sqrt(jnp.where(at_centre, 1, jnp.sum(whitened**2)))
-        gradient = solve_triangular(factor, whitened / norm, lower=True, trans="T")
+        gradient = inverse.T @ (whitened / norm)
         r = 2 * norm * (size * stretch)
         return jnp.where(at_centre, 0, r), jnp.where(at_centre, 0, gradient)
 
