@@ -36,7 +36,7 @@ lint: $(VENV)/.dev  ## ruff and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-bench: $(VENV)/.package  ## measure side by side, results as JSON in bench/results
+bench: $(VENV)/.dev  ## measure side by side, results as JSON in bench/results
 	$(BIN)/python -m bench
 
 bench-sbi: $(INTEROP)/.dev  ## measure beside sbi: about half an hour, most of it spent by sbi

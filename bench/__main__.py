@@ -83,7 +83,7 @@ def _note(detail: dict[str, Any]) -> str:
         "epochs": "{} epochs",
         "cpu_s_with_compilation": "{:.1f} s of processor time with compilation",
         "times_faster_cpu": "{:.0f} times less processor time",
-        "later_us_per_dataset": "{:.0f} us a data set",
+        "later_us_per_dataset": "{:.0f} us per data set",
         "times_faster_than_sbi_later": "{:.1f} times faster than sbi",
         "mean_sds": "mean off by {:.3f} standard deviations",
         "covariance_off": "covariance by {:.1%}",

@@ -3,6 +3,7 @@
 import nsmbayes as nsm
 from bench.setup import brief_method, contaminated
 from bench.timing import Row, side_by_side
+from nsmbayes.calibration import RootCalibration, StochasticCalibration
 from nsmbayes.experiments.paper import GNK
 
 TINY = {"n": 40, "bootstraps": 5, "steps": 2, "root_bootstraps": 5, "repeats": 2}
@@ -15,13 +16,11 @@ def run(
     trained = brief_method()
     data = contaminated(repeats + 1, n, seed=1)
 
-    def method(calibration: nsm.RootCalibration | nsm.StochasticCalibration) -> nsm.NSMBayesConj:
-        copy = nsm.NSMBayesConj(trained.prior, calibration=calibration)
-        copy.family = trained.family
-        return copy
+    def method(calibration: RootCalibration | StochasticCalibration) -> nsm.NSMBayesConj:
+        return nsm.NSMBayesConj(trained.prior, calibration=calibration).adopt(trained)
 
-    stochastic = method(nsm.StochasticCalibration(bootstraps=bootstraps, steps=steps))
-    root = method(nsm.RootCalibration(bootstraps=root_bootstraps))
+    stochastic = method(StochasticCalibration(bootstraps=bootstraps, steps=steps))
+    root = method(RootCalibration(bootstraps=root_bootstraps))
     rows = side_by_side(
         {
             f"Algorithm 1, B = {bootstraps}, T = {steps}": lambda i: stochastic.build_posterior(data[i], seed=i),

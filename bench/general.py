@@ -22,10 +22,11 @@ def run(
     """SIR data with undercounting: at beta = 1, and calibrated."""
     task = nsm.tasks.get("sir")
     theta, x = task.simulate(simulations, seed=100, progress=False)
-    options: dict[str, Any] = {"lattice": task.lattice, "chains": chains, "draws": draws}
+    options: dict[str, Any] = {"grid_steps": task.grid_steps, "chains": chains, "draws": draws}
     nle = nsm.NLE(task.prior, **options).append_simulations(theta, x)
     nle.train(0, settings=replace(nle.default_training(x.shape[1]), max_epochs=epochs), progress=False)
-    robust = nsm.NSMBayes(task.prior, levels=tuple(0.2 * 2.0**i for i in range(levels)), **options).adopt(nle)
+    noise_levels = tuple(0.2 * 2.0**i for i in range(levels))
+    robust = nsm.NSMBayes(task.prior, noise_levels=noise_levels, **options).adopt(nle)
     data = [task.observe(n, seed=100 + i).x for i in range(repeats + 1)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # observations outside the simulations; chains of ten draws

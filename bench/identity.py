@@ -1,4 +1,4 @@
-"""How near NSM-Bayes without a weight comes to NLE, by number and range of the noise levels."""
+"""How close NSM-Bayes without a weight comes to NLE, by number and range of the noise levels."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,12 +16,12 @@ from nsmbayes.experiments.identity import (
     nle_loss,
     unweighted_loss,
 )
-from nsmbayes.levels import DEFAULT_LEVELS
+from nsmbayes.losses import DEFAULT_NOISE_LEVELS
 from nsmbayes.surrogates import Density
 
 TINY = {"simulations": 500, "epochs": 1, "n": 20, "datasets": 1, "points": 9, "most": 3}
 
-_RANGES = ((DEFAULT_LEVELS[0], DEFAULT_LEVELS[-1]), (0.02, 50.0), (0.5, 2.0))
+_RANGES = ((DEFAULT_NOISE_LEVELS[0], DEFAULT_NOISE_LEVELS[-1]), (0.02, 50.0), (0.5, 2.0))
 
 
 def run(
@@ -36,22 +36,20 @@ def run(
     nle = nsm.NLE(task.prior).append_simulations(theta, x)
     nle.train(0, settings=replace(nle.default_training(x.shape[1]), max_epochs=epochs), progress=False)
     data = [task.observe(n, seed=100 + i, contamination="none").x for i in range(datasets)]
-    few = nsm.NSMBayes(task.prior).append_simulations(theta[:1000], x[:1000])
-    levels = {
+    noise_levels = {
         f"{count} levels, {low:g} to {high:g}": tuple(np.geomspace(low, high, count).tolist())
         for low, high in _RANGES
         for count in sorted({min(most, k) for k in (7, 13, 25)})
     }
     rows = []
     for name, density in {"exact": exact_gaussian(), "network": nle.density}.items():
-        for label, chosen in levels.items():
-            rows.append(_row(f"{name} density, {label}", few, density, chosen, data, points))
+        for label, chosen in noise_levels.items():
+            method = nsm.NSMBayes(task.prior, noise_levels=chosen).append_simulations(theta[:1000], x[:1000])
+            rows.append(_row(f"{name} density, {label}", method.adopt(density), density, data, points))
     return rows
 
 
-def _row(what: str, method: nsm.NSMBayes, density: Density, levels: tuple[float, ...], data: Any, points: int) -> Row:
-    method.levels = levels
-    method.adopt(density)
+def _row(what: str, method: nsm.NSMBayes, density: Density, data: Any, points: int) -> Row:
     found: list[Difference] = []
 
     def compare(x: Any) -> None:
@@ -69,7 +67,7 @@ def _row(what: str, method: nsm.NSMBayes, density: Density, levels: tuple[float,
         later_s=float(np.median(times[1:] or times)),
         repeats=len(times) - 1,
         detail={
-            "levels": list(levels),
+            "levels": list(method.noise_levels),
             "mean_sds": max(one.mean_sds for one in found),
             "covariance_off": max(off),
             "each": [one._asdict() for one in found],

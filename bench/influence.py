@@ -10,9 +10,11 @@ from jaxtyping import Float
 
 import nsmbayes as nsm
 from bench.timing import Row, timed
-from nsmbayes.posteriors.generalised import each_loss, tilted_kl
+from nsmbayes.posteriors import GeneralisedPosterior
+from nsmbayes.posteriors.influence import tilted_kl
 from nsmbayes.robustness import certify, line, pif_delta, pif_kl
 from nsmbayes.robustness.influence import losses_at
+from nsmbayes.samplers import each_loss
 
 TINY = {"simulations": 300, "epochs": 1, "points": 40, "draws": 10, "one_level": False}
 
@@ -27,7 +29,7 @@ def run(
 ) -> list[Row]:
     """g-and-k data with a tenth of the observations at -50, one of the others moved to `points` places.
 
-    `one_level` adds the same methods with the paper's loss, at one noise level.
+    `one_level` adds both methods with the paper's loss, at one noise level.
     """
     with warnings.catch_warnings():
         # observations outside the simulations are the point here, and `converged` is among the results
@@ -57,8 +59,8 @@ def _posteriors(simulations: int, epochs: int, one_level: bool) -> dict[str, Any
         "NSM-Bayes": nsm.NSMBayes(task.prior, **options).adopt(nle).build_posterior(x),
     }
     if one_level:
-        conj = trained(nsm.NSMBayesConj(task.prior, levels=(0.0,)))
-        robust = nsm.NSMBayes(task.prior, levels=(0.0,), weight=nsm.IMQ(zeta=2.0), **options).adopt(nle)
+        conj = trained(nsm.NSMBayesConj(task.prior, noise_levels=(0.0,)))
+        robust = nsm.NSMBayes(task.prior, noise_levels=(0.0,), weight=nsm.weights.IMQ(zeta=2.0), **options).adopt(nle)
         posteriors["NSM-Bayes-conj, one level"] = conj.build_posterior(x, beta=0.25)
         posteriors["NSM-Bayes, one level, zeta = 2"] = robust.build_posterior(x)
     return posteriors
@@ -94,13 +96,13 @@ def _row(name: str, posterior: Any, points: int, draws: int) -> Row:
 
 def _measure(posterior: Any, draws: int) -> Search:
     """KL divergence and, from draws, the range of the change of the log density, as functions of x^c."""
-    if not hasattr(posterior, "target"):
+    if not isinstance(posterior, GeneralisedPosterior):
         return lambda x: {"kl": pif_kl(posterior, x, replace=_REPLACED).kl}
     theta = posterior.thinned(draws)
-    own = each_loss(posterior.target, theta)[:, _REPLACED : _REPLACED + 1]
+    replaced = each_loss(posterior.target, theta)[:, _REPLACED : _REPLACED + 1]
 
     def measure(x: Float[np.ndarray, "k d_x"]) -> dict[str, Float[np.ndarray, " k"]]:
-        change = posterior.beta * (own - losses_at(posterior, x, theta))
+        change = posterior.beta * (replaced - losses_at(posterior, x, theta))
         return {"kl": tilted_kl(change)[0], "range": np.ptp(change, axis=0)}
 
     return measure

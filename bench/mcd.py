@@ -8,7 +8,7 @@ from jaxtyping import Float
 from sklearn.covariance import MinCovDet
 
 from bench.timing import Row, side_by_side
-from nsmbayes.weights import mcd_batch
+from nsmbayes.scatter import mcd_batch
 
 TINY = {"resamples": 3, "n": 40, "repeats": 1}
 

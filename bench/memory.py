@@ -4,17 +4,15 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-import nsmbayes as nsm
 from bench.simulators import peak_gib
 from bench.timing import Row, timed
-from nsmbayes._parallel import map_rows
-from nsmbayes.levels import DEFAULT_LEVELS
-from nsmbayes.posteriors.data_loss import nsm_loss
-from nsmbayes.surrogates import Frame, Standardiser, init_mixture_density_network
-from nsmbayes.weights import fit_location_scatter
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes.losses import DEFAULT_NOISE_LEVELS, NSMSetting
+from nsmbayes.scatter import fit_location_scatter
+from nsmbayes.surrogates import MDN, Scalers
+from nsmbayes.weights import PlateauIMQ, Weighting
 
 TINY = {"n": 200, "particles": 100, "gradients": 64}
 
@@ -31,13 +29,9 @@ def run(n: int = 10_000, particles: int = 1_000, gradients: int = 64, d_x: int =
 def _measure(what: str, n: int, particles: int, d_x: int) -> Row:
     x = np.random.default_rng(0).standard_normal((n, d_x))
     with jax.enable_x64(True):
-        scales = [Standardiser(jnp.zeros(d), jnp.ones(d), asinh=False) for d in (d_x, 4)]
-        network = init_mixture_density_network(
-            jax.random.key(0), *scales, components=10, hidden=(64, 64), floor=0.02, ceiling=1e3
-        )
-        centre = fit_location_scatter(x)
-        frame = Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor))
-        loss = nsm_loss(network, nsm.PlateauIMQ(), centre, frame, x, DEFAULT_LEVELS)
+        network = MDN(hidden=(64, 64)).build(jax.random.key(0), Scalers.blank(d_x, 4))
+        weighting = Weighting(PlateauIMQ(), fit_location_scatter(x))
+        loss = NSMSetting.of(network, weighting, DEFAULT_NOISE_LEVELS, whiten=True).loss(x)
         theta = np.random.default_rng(1).standard_normal((particles, 4))
         before = peak_gib()
         first, _ = timed(lambda: map_rows(_loss if what == "losses" else jax.grad(_loss), theta, loss))

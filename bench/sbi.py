@@ -19,7 +19,7 @@ import numpy as np
 import nsmbayes as nsm
 from bench.timing import Row, side_by_side, timed
 from nsmbayes.interop.sbi import adopt
-from nsmbayes.methods.density import DensityMethod
+from nsmbayes.methods.likelihood import LikelihoodMethod
 
 MISSING = (
     "" if find_spec("sbi") else "the benchmark 'sbi' needs sbi and torch, which are not here: run `make bench-sbi`"
@@ -48,7 +48,7 @@ def run(
     sbi_sampler: dict[str, Any] | None = None,
     partial: str = "sbi-partial.json",
 ) -> list[Row]:
-    """Training and posteriors on g-and-k, both packages with their defaults but for the number of draws.
+    """Training and posteriors on g-and-k, both packages with their defaults except for the number of draws.
 
     `max_epochs`, `sampler` (options of this package's methods) and `sbi_sampler` are there for tiny sizes.
     sbi compiles nothing, so that its first call and a later one are the same, and it is measured once. Rows of this
@@ -148,7 +148,7 @@ def _measure(
     sbi_sampling = Row(
         what=f"sbi: {draws} draws, NLE by slice sampling", first_s=seconds, later_s=seconds, later_cpu_s=cpu, repeats=1
     )
-    sbi_sampling.detail.update(mse=nsm.mse(drawn[0], task.theta_true))
+    sbi_sampling.detail.update(mse=nsm.metrics.mse(drawn[0], task.theta_true))
     rows.append(sbi_sampling)
 
     for name, method in {
@@ -159,13 +159,13 @@ def _measure(
     }.items():
         kept = {}
 
-        def call(i: int, method: DensityMethod = method, kept: dict[int, Any] = kept) -> None:
+        def call(i: int, method: LikelihoodMethod = method, kept: dict[int, Any] = kept) -> None:
             kept[i] = method.build_posterior(data[i], seed=i)
 
         (row,) = side_by_side({f"{draws} draws, {name}": call}, repeats=repeats)
         row.detail.update(
-            mse=nsm.mse(kept[0].draws.reshape(-1, task.prior.dim), task.theta_true),
-            smallest_ess=float(kept[0].result.ess.min()),
+            mse=nsm.metrics.mse(kept[0].draws.reshape(-1, task.prior.dim), task.theta_true),
+            smallest_ess=float(kept[0].result.ess_bulk.min()),
             largest_r_hat=float(kept[0].result.r_hat.max()),
         )
         rows.append(_beside(row, sbi_sampling))
@@ -177,7 +177,7 @@ def _beside(row: Row, theirs: Row) -> Row:
     return row
 
 
-def _held_out(method: DensityMethod, theta: np.ndarray, x: np.ndarray) -> float:
+def _held_out(method: LikelihoodMethod, theta: np.ndarray, x: np.ndarray) -> float:
     """Mean log density of simulations that no training saw: what the seconds were spent on."""
     density = method.density
     assert density is not None

@@ -12,13 +12,20 @@ from scipy import stats
 
 import nsmbayes as nsm
 from bench.timing import Row, timed
-from nsmbayes._parallel import map_rows
-from nsmbayes.levels import DEFAULT_LEVELS
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes.losses import DEFAULT_NOISE_LEVELS
+from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.surrogates import Density, Frame
 from nsmbayes.tasks.gnk_exact import smoothed_derivatives
-from nsmbayes.weights import fit_location_scatter
 
-TINY = {"simulations": 300, "epochs": (1,), "ensemble": 2, "n": 30, "thetas": 1, "levels": DEFAULT_LEVELS[-1:]}
+TINY = {
+    "simulations": 300,
+    "epochs": (1,),
+    "ensemble": 2,
+    "n": 30,
+    "thetas": 1,
+    "noise_levels": DEFAULT_NOISE_LEVELS[-1:],
+}
 
 
 def run(
@@ -27,7 +34,7 @@ def run(
     ensemble: int = 4,
     n: int = 100,
     thetas: int = 20,
-    levels: tuple[float, ...] = DEFAULT_LEVELS,
+    noise_levels: tuple[float, ...] = DEFAULT_NOISE_LEVELS,
 ) -> list[Row]:
     """Root mean squared errors of h s and h^2 l at `n` noisy clean observations of a theta, whitened as for inference.
 
@@ -37,15 +44,15 @@ def run(
     task = nsm.tasks.get("gnk")
     theta, x = task.simulate(simulations, seed=0, progress=False)
     places = {"truth": task.theta_true[None], "prior": _inner(task.prior, thetas)}
-    exact = {name: [_Exact(one, n, levels, seed=i) for i, one in enumerate(of)] for name, of in places.items()}
+    exact = {name: [_Exact(one, n, noise_levels, seed=i) for i, one in enumerate(of)] for name, of in places.items()}
     rows = []
     for count, networks in [*((count, 1) for count in epochs), (epochs[0], ensemble)]:
-        nle = nsm.NLE(task.prior, ensemble=networks).append_simulations(theta, x)
+        nle = nsm.NLE(task.prior, surrogate=nsm.MDN(ensemble=networks)).append_simulations(theta, x)
         start = time.perf_counter()
         nle.train(0, settings=replace(nle.default_training(1), max_epochs=count), progress=False)
         train_s = time.perf_counter() - start
-        errors = {name: _errors(nle.density, of, levels) for name, of in exact.items()}
-        later = timed(_errors, nle.density, exact["truth"], levels)
+        errors = {name: _errors(nle.density, of, noise_levels) for name, of in exact.items()}
+        later = timed(_errors, nle.density, exact["truth"], noise_levels)
         rows.append(
             Row(
                 what=f"{networks} network{'s' if networks > 1 else ''}, {count} epochs",
@@ -70,16 +77,16 @@ def _inner(prior: nsm.GaussianPrior, count: int) -> Float[np.ndarray, "count 4"]
 class _Exact:
     """Noisy observations of one theta, whitened, and the exact h s and h^2 l there."""
 
-    def __init__(self, theta: Float[np.ndarray, "4"], n: int, levels: tuple[float, ...], *, seed: int):
+    def __init__(self, theta: Float[np.ndarray, "4"], n: int, noise_levels: tuple[float, ...], *, seed: int):
         task, rng = nsm.tasks.get("gnk"), np.random.default_rng(seed)
         self.theta = theta
         x = task.simulator(np.tile(theta, (n, 1)), seed=1000 + seed)
         centre = fit_location_scatter(x)
         self.location, self.scale = np.asarray(centre.location), np.asarray(centre.factor)
-        self.y = [(x - self.location) / self.scale[0] + h * rng.standard_normal((n, 1)) for h in levels]
+        self.y = [(x - self.location) / self.scale[0] + h * rng.standard_normal((n, 1)) for h in noise_levels]
         self.values = [
             np.stack(map_rows(_exact_one, self.location + y * self.scale[0], theta, h * self.scale[0, 0]))
-            for y, h in zip(self.y, levels, strict=True)
+            for y, h in zip(self.y, noise_levels, strict=True)
         ]
 
 
@@ -91,15 +98,15 @@ def _exact_one(x, theta, h):
 def _network_values(
     density: Density, theta: Float[Array, "4"], frame: Frame, y: Float[Array, "n 1"], h: Float[Array, ""]
 ) -> Float[Array, "2 n"]:
-    score, laplacian = density.at(theta, frame, h)(y)
+    score, laplacian = density.derivatives_at(theta, frame, h)(y)
     return jnp.stack([h * score[:, 0], h**2 * laplacian])
 
 
-def _errors(density: Any, places: list[_Exact], levels: tuple[float, ...]) -> list[dict[str, float]]:
+def _errors(density: Any, places: list[_Exact], noise_levels: tuple[float, ...]) -> list[dict[str, float]]:
     """For every level, root mean squared errors over all places, and the size of what is estimated."""
     rows = []
     with jax.enable_x64(True):
-        for i, h in enumerate(levels):
+        for i, h in enumerate(noise_levels):
             exact = np.concatenate([place.values[i] for place in places], axis=1)
             found = [
                 _network_values(

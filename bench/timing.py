@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nsmbayes import _parallel
+from nsmbayes._internal import parallel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,13 @@ def side_by_side(contenders: Mapping[str, Callable[[int], Any]], *, repeats: int
     """Time each contender, a function of the repeat's number that fetches its data by it.
 
     First calls start from empty compilation caches, so that none profits from what another compiled. The later calls
-    of the contenders take turns, so that a disturbance of the machine hits all of them alike. Contenders must return
+    of the contenders take turns, so that a disturbance of the machine affects all of them alike. Contenders must return
     NumPy arrays or numbers: JAX returns before it has finished.
     """
     first: dict[str, float] = {}
     for name, call in contenders.items():
         jax.clear_caches()
-        _parallel.forget()
+        parallel.clear_cache()
         first[name] = timed(call, 0)[0]
     for call in contenders.values():
         call(0)  # compile again what clearing the caches for the next contender took away

@@ -1,7 +1,7 @@
-"""Draw the pictures of the documentation again: `python docs/make_images.py [gnk] [sir] [radio]`.
+"""Draw the pictures of the documentation: `python docs/make_images.py [gnk] [sir] [radio]`.
 
 Without a name, all of them. `gnk=folder` uses the models that `nsmbayes demo` left in a folder; all other models are
-trained first, as the tutorials do, in one to three minutes a task.
+trained first, as the tutorials do, in one to three minutes per task.
 """
 
 import io
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import nsmbayes as nsm
-from nsmbayes.report import (
+from nsmbayes.plotting import (
     plot_calibration,
     plot_delay_profile,
     plot_influence,
@@ -26,7 +26,7 @@ from nsmbayes.report import (
 from nsmbayes.tasks import radio, sir
 
 IMAGES = Path(__file__).parent / "images"
-_COLOURS = 128  # a picture of lines and flat areas needs no more, and the file is a third as large
+_COLOURS = 128  # enough for lines and flat areas, and the file is a third as large
 
 
 def raster(fig: Figure, dpi: int) -> Image.Image:
@@ -97,9 +97,9 @@ def draw_radio() -> None:
 
 
 def draw_pairs(name: str) -> None:
-    """NLE, NSM-Bayes and NSM-Bayes-conj beside one another, given contaminated data."""
+    """NLE, NSM-Bayes and NSM-Bayes-conj in one figure, given contaminated data."""
     task = nsm.tasks.get(name)
-    options = {"lattice": task.lattice, "parameter_names": task.parameter_names}
+    options = {"grid_steps": task.grid_steps, "parameter_names": task.parameter_names}
     simulations = task.simulate(50_000, seed=0)
     robust = nsm.NSMBayes(task.prior, **options).append_simulations(*simulations).train(seed=0)
     conjugate = nsm.NSMBayesConj(task.prior, **options).append_simulations(*simulations).train(seed=0)

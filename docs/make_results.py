@@ -1,6 +1,6 @@
 """Write docs/results.md from the stored rows: no number of ours on that page is typed by hand.
 
-`python docs/make_results.py` takes every file of docs/results, each written by `nsmbayes reproduce --json` and called
+`python docs/make_results.py` reads every file of results/, each written by `nsmbayes reproduce --json` and called
 <experiment>-<preset>.json, and the pictures of docs/images/results. With `--check` it only tells whether the page is up
 to date; with `--figures FOLDER` it first takes the pictures of these experiments from what `nsmbayes reproduce --out
 FOLDER` has drawn.
@@ -8,18 +8,19 @@ FOLDER` has drawn.
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from nsmbayes.experiments import catalogue, paper, tables
 from nsmbayes.experiments.figures import FIGURES
-from nsmbayes.experiments.finished import Finished, Rows, mean, values
+from nsmbayes.experiments.results import ExperimentResult
+from nsmbayes.experiments.rows import Row, column, display_name, mean, moments
 
 DOCS = Path(__file__).parent
-RESULTS, PICTURES = DOCS / "results", DOCS / "images" / "results"
+RESULTS, PICTURES = DOCS.parent / "results", DOCS / "images" / "results"
 _WIDEST, _COLOURS = 1200, 256  # of a picture: pixels, and what the colours of eight methods and their edges need
 
 _BETTER_MODEL = (
@@ -65,16 +66,16 @@ ABOUT = {
         "certified of a fitted network is another matter ([guarantees](guarantees.md)). With our choices MMD² is taken "
         "to the exact posterior given the data before contamination, so that it cannot be compared with the paper's, "
         "which is to NLE, as with `--preset paper`. The weights were chosen on other g-and-k data sets, "
-        "[some of them contaminated in the same way](noise-levels.md#the-reach). What explains the "
+        "[some of them contaminated in the same way](noise-levels.md#the-cutoff-radius). What explains the "
         "numbers of each of the other methods is in [the other robust methods](baselines.md)."
     ),
     "sir": "MMD² is taken to NLE on the clean data with the same network.",
     "sir-heavy": "Standard Cauchy noise is added to the summaries; the paper shows a figure and prints no numbers.",
     "sir-ablation": (
         "*Sample* replaces the robust location and scatter of the weight (*mcd*), and of the whitening, by the sample "
-        "mean and covariance. *One level* is `levels=(0,)`, which leaves out the noise levels, as the paper does; with "
-        "it come another weight (IMQ instead of plateau), the paper's training and no lower bound on how narrow the "
-        "posterior gets."
+        "mean and covariance. *One level* is `noise_levels=(0,)`, which leaves out the noise levels, as the paper "
+        "does; with it come another weight (IMQ instead of plateau), the paper's training and no lower bound on how "
+        "narrow the posterior gets."
     ),
     "gnk-ablation": (
         "The paper says that the location and scatter behind its weight are robust (*mcd*), but the published "
@@ -92,56 +93,57 @@ ABOUT = {
 
 def page() -> str:
     """The whole page."""
-    runs: dict[str, list[Finished]] = {}
+    results: dict[str, list[ExperimentResult]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
-        if path.stem != _stem(document):
-            raise ValueError(f"{path.name} holds {_stem(document)}; it should be called {_stem(document)}.json.")
-        run = Finished(catalogue.get(document["experiment"]), document)
-        runs.setdefault(run.experiment.name, []).append(run)
+        result = ExperimentResult.from_json(catalogue.get(document["experiment"]), document)
+        if path.stem != _stem(result):
+            raise ValueError(f"{path.name} holds {_stem(result)}; it should be called {_stem(result)}.json.")
+        results.setdefault(result.experiment.name, []).append(result)
     parts = [
         "# Results",
         "Every repeat has its own seed, and with it its own data, and its own simulations and networks unless said "
-        f"otherwise. {tables.LEGEND} The paper's seconds are those of an Apple M4.",
+        f"otherwise. {tables.LEGENDS['scores']} The paper's seconds are those of an Apple M4.",
     ]
     for name in catalogue.EXPERIMENTS:
-        if name in runs:
-            parts += section(runs[name])
+        if name in results:
+            parts += section(results[name])
     return "\n\n".join(parts) + "\n"
 
 
-def section(runs: list[Finished]) -> list[str]:
+def section(results: Sequence[ExperimentResult]) -> list[str]:
     """What is said and shown of one experiment, which may have been run with several presets."""
-    experiment = runs[0].experiment
+    experiment = results[0].experiment
     title = experiment.title[0].upper() + experiment.title[1:]
-    parts = [f"## {title}", *(_settings(run) for run in runs)]
+    parts = [f"## {title}", *(_settings(result) for result in results)]
     parts += [ABOUT[experiment.name]] if experiment.name in ABOUT else []
     if experiment.table == "scores":
-        shown = [tables.scores(runs, REASONS)]
+        shown = [tables.score_tables(results, REASONS)]
     else:
         parts.append(tables.LEGENDS[experiment.table])
-        shown = [tables.TABLES[experiment.table](run) for run in runs]
+        shown = [tables.TABLES[experiment.table](result) for result in results]
     for found in shown:
         for data, text in found.items():
             parts += [f"### {_heading(data)}", text] if len(found) > 1 else [text]
-    parts += [run.document["note"] for run in runs if "note" in run.document]
+    parts += [result.note for result in results if result.note]
     if experiment.name in REMARKS:
-        parts += REMARKS[experiment.name](runs[0])
+        parts += REMARKS[experiment.name](results[0])
     if experiment.name in _BUDGETS:
-        parts += ["Calls of the simulator:", tables.budgets(runs)]
-    return parts + [picture for run in runs for picture in _pictures(run)]
+        parts += ["Calls of the simulator:", tables.budget_table(results)]
+    return parts + [picture for result in results for picture in _pictures(result)]
 
 
-def _settings(run: Finished) -> str:
-    document, machine = run.document, run.document["machine"]
-    seeds = sorted({row["seed"] for row in run.rows})
-    sizes = sorted({row["n"] for row in run.rows})
-    preset = "" if run.preset == "default" else f" --preset {run.preset}"
-    shared = "" if document["share"] == 1 else f", {document['share']} repeats to a network"
+def _settings(result: ExperimentResult) -> str:
+    experiment, machine = result.experiment, result.machine or {}
+    seeds = sorted({row.seed for row in result.rows})
+    sizes = sorted({row.n for row in result.rows})
+    preset = "" if result.preset == "default" else f" --preset {result.preset}"
+    per_network = experiment.repeats_per_network
+    shared = "" if per_network == 1 else f", {per_network} repeats to a network"
     where = "".join(f"{machine[key]}, " for key in ("cpu", "jax_device") if machine.get(key, "cpu") != "cpu")
     return (
-        f"`nsmbayes reproduce {document['experiment']}{preset} --seed {seeds[0]}`: n = "
-        f"{' to '.join(f'{n:,}' for n in dict.fromkeys((sizes[0], sizes[-1])))}, {document['simulations']:,} "
+        f"`nsmbayes reproduce {experiment.name}{preset} --seed {seeds[0]}`: n = "
+        f"{' to '.join(f'{n:,}' for n in dict.fromkeys((sizes[0], sizes[-1])))}, {experiment.m:,} "
         f"simulations, {_counted(len(seeds), 'repeat')}{shared}; {where}{_counted(machine['cores'], 'core')}, Python "
         f"{machine['python']}, JAX {machine['packages']['jax']}."
     )
@@ -151,17 +153,18 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def _ablation(run: Finished) -> list[str]:
+def _ablation(result: ExperimentResult) -> list[str]:
     said = []
     for ending, name in (("", "Summed over noise levels"), (", one level", "With one level")):
-        robust, sample = _shared(_of(run, f"nsm-bayes-conj, mcd{ending}"), _of(run, f"nsm-bayes-conj, sample{ending}"))
+        robust, sample = _shared(*(result.of(f"nsm-bayes-conj, {scatter}{ending}") for scatter in ("mcd", "sample")))
         if sample:
             said.append(
                 f"{name}, sample moments take the MSE from {mean(robust, 'mse'):.2f} to {mean(sample, 'mse'):.2f} and "
                 f"the regions that hold the truth from {_covered(robust)} to {_covered(sample)} of {len(sample)}."
             )
-    prior, printed = run.task.prior, paper.SIR_ABLATION["nsm-bayes-conj, sample"].mse
-    error = np.trace(prior.covariance) + ((prior.mean - run.task.theta_true) ** 2).sum()
+    prior, printed = result.task.prior, paper.SIR_ABLATION["nsm-bayes-conj, sample"].mse
+    assert printed is not None
+    error = np.trace(prior.covariance) + ((prior.mean - result.task.theta_true) ** 2).sum()
     return [
         f"The prior has an MSE of {error:.4f}, and the paper prints {printed[0]:.2f} ({printed[1]:.2f}) for sample "
         "moments: its posterior there is the prior ([errata](errata.md#the-experiments)).",
@@ -169,21 +172,21 @@ def _ablation(run: Finished) -> list[str]:
     ]
 
 
-def _radio(run: Finished) -> list[str]:
-    low = run.task.theta_true[2] - np.mean([row["mean"][2] for row in _of(run, "nle")])
+def _radio(result: ExperimentResult) -> list[str]:
+    low = result.task.theta_true[2] - np.mean([centre[2] for centre, _ in moments(result.of("nle"))])
     return [
-        *_medians(run),
+        *_medians(result),
         "Mean error of the posterior mean (mean posterior standard deviation):",
-        tables.parameters(run),
+        tables.parameter_table(result),
         f"NLE estimates theta_3 too low by {low:.1f} on the log scale, where the prior's standard deviation is "
-        f"{run.task.prior.stds[2]:g}; the paper, too, finds it grossly underestimated.",
+        f"{result.task.prior.std[2]:g}; the paper, too, finds it grossly underestimated.",
     ]
 
 
-def _medians(run: Finished) -> list[str]:
+def _medians(result: ExperimentResult) -> list[str]:
     medians = (
-        f"{tables.shown(label)} {np.median(values(_of(run, label), 'mse')):.2f}"
-        for label in dict.fromkeys(row["method"] for row in run.rows)
+        f"{display_name(label)} {np.median(column(result.of(label), 'mse')):.2f}"
+        for label in dict.fromkeys(row.method for row in result.rows)
     )
     return [f"Median MSE, which no single repeat decides: {', '.join(medians)}."]
 
@@ -194,9 +197,9 @@ REMARKS = {"sir": _medians, "sir-heavy": _medians, "sir-ablation": _ablation, "r
 _BUDGETS = ("gnk", "sir", "radio", "gnk-npl-mmd", "sir-budget")  # where calls of the simulator are shown
 
 
-def _pictures(run: Finished) -> list[str]:
-    found = [(name, PICTURES / f"{_stem(run.document)}-{name}.png") for name in run.experiment.figures]
-    preset = " (`--preset paper`)" if run.preset == "paper" else ""
+def _pictures(result: ExperimentResult) -> list[str]:
+    found = [(name, PICTURES / f"{_stem(result)}-{name}.png") for name in result.experiment.figures]
+    preset = " (`--preset paper`)" if result.preset == "paper" else ""
     return [
         f"![{path.stem}](images/results/{path.name})\n\n*{(FIGURES[name].__doc__ or '').splitlines()[0]}*{preset}"
         for name, path in found
@@ -207,33 +210,29 @@ def _pictures(run: Finished) -> list[str]:
 def take_pictures(folder: Path) -> None:
     """Copy the pictures of the stored experiments, small enough for a repository."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for result in sorted(RESULTS.glob("*.json")):
-        for path in sorted((folder / result.stem / "figures").glob("*.png")):
+    for stored in sorted(RESULTS.glob("*.json")):
+        for path in sorted((folder / stored.stem / "figures").glob("*.png")):
             picture = Image.open(path).convert("RGB")
             picture.thumbnail((_WIDEST, 2 * _WIDEST), Image.Resampling.LANCZOS)
-            picture.quantize(_COLOURS).save(PICTURES / f"{result.stem}-{path.name}", optimize=True)
+            picture.quantize(_COLOURS).save(PICTURES / f"{stored.stem}-{path.name}", optimize=True)
 
 
-def _stem(document: dict[str, Any]) -> str:
-    return f"{document['experiment']}-{document['preset']}"
+def _stem(result: ExperimentResult) -> str:
+    return f"{result.experiment.name}-{result.preset}"
 
 
 def _heading(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _of(run: Finished, label: str) -> Rows:
-    return [row for row in run.rows if row["method"] == label]
-
-
-def _shared(first: Rows, second: Rows) -> tuple[Rows, Rows]:
+def _shared(first: Sequence[Row], second: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The rows of seeds that both have."""
-    seeds = {row["seed"] for row in first} & {row["seed"] for row in second}
-    return [row for row in first if row["seed"] in seeds], [row for row in second if row["seed"] in seeds]
+    seeds = {row.seed for row in first} & {row.seed for row in second}
+    return [row for row in first if row.seed in seeds], [row for row in second if row.seed in seeds]
 
 
-def _covered(rows: Rows) -> int:
-    return int(values(rows, "covered").sum())
+def _covered(rows: Sequence[Row]) -> int:
+    return int(column(rows, "covered").sum())
 
 
 if __name__ == "__main__":

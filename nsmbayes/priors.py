@@ -1,4 +1,4 @@
-"""Priors over the parameters, in the unconstrained space R^d in which inference works."""
+"""Priors over the parameters, in the unconstrained space R^d where inference runs."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import biject_to
 from scipy import stats
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
 
 
 class GaussianPrior:
@@ -34,11 +34,11 @@ class GaussianPrior:
     covariance: Float[np.ndarray, "d d"]
 
     def __init__(self, mean: Any, covariance: Any):
-        self.mean = _checks.vector(mean, "mean")
-        matrix = _checks.finite_array(covariance, "covariance")
+        self.mean = checks.vector(mean, "mean")
+        matrix = checks.finite_array(covariance, "covariance")
         if matrix.ndim == 1:
             matrix = np.diag(matrix)
-        self.covariance = _checks.covariance(matrix, "covariance", size=len(self.mean))
+        self.covariance = checks.covariance(matrix, "covariance", size=len(self.mean))
 
     @property
     def dim(self) -> int:
@@ -51,17 +51,17 @@ class GaussianPrior:
         return np.linalg.inv(self.covariance)
 
     @property
-    def stds(self) -> Float[np.ndarray, " d"]:
+    def std(self) -> Float[np.ndarray, " d"]:
         """Marginal standard deviations."""
         return np.sqrt(np.diag(self.covariance))
 
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Density of parameter j on a grid."""
-        return stats.norm.pdf(grid, self.mean[j], self.stds[j])
+        return stats.norm.pdf(grid, self.mean[j], self.std[j])
 
     def sample(self, shape: tuple[int, ...] | int, seed: int) -> Float[np.ndarray, "... d"]:
         """Draws of shape `shape + (d,)`."""
-        shape, rng = _checks.shape(shape, "shape"), np.random.default_rng(_checks.integer(seed, "seed"))
+        shape, rng = checks.shape(shape, "shape"), np.random.default_rng(checks.integer(seed, "seed"))
         return self.mean + rng.standard_normal((*shape, self.dim)) @ np.linalg.cholesky(self.covariance).T
 
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
@@ -75,7 +75,7 @@ class GaussianPrior:
 
 
 def as_gaussian(prior: Any) -> GaussianPrior:
-    """`prior` as a `GaussianPrior`: either it is one already, or it is one of numpyro's normal distributions."""
+    """`prior` as a `GaussianPrior`: it is one already, or it is one of numpyro's normal distributions."""
     if isinstance(prior, GaussianPrior):
         return prior
     base = prior
@@ -93,9 +93,9 @@ def as_gaussian(prior: Any) -> GaussianPrior:
 
 
 class UnconstrainedPrior(eqx.Module):
-    """Any numpyro distribution over theta, seen from R^d through the bijector onto its support.
+    """Any numpyro distribution over theta, mapped to R^d by the bijector of its support.
 
-    `log_density(u)` is the log density of u = the unconstrained theta, Jacobian included.
+    `log_prob(u)` is the log density of u, the unconstrained theta, including the Jacobian.
     """
 
     distribution: Any
@@ -117,7 +117,7 @@ class UnconstrainedPrior(eqx.Module):
         """The inverse of `constrain`."""
         return biject_to(self.distribution.support).inv(theta)
 
-    def log_density(self, u: Float[Array, " d"]) -> Float[Array, ""]:
+    def log_prob(self, u: Float[Array, " d"]) -> Float[Array, ""]:
         """log density of u in R^d."""
         transform = biject_to(self.distribution.support)
         theta = transform(u)
@@ -127,13 +127,13 @@ class UnconstrainedPrior(eqx.Module):
 
 @double_precision
 def unconstrain_rows(prior: UnconstrainedPrior, theta: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
-    """Many parameters of the user's space in R^d."""
+    """Rows of theta, mapped from the user's space to R^d."""
     return np.asarray(jax.vmap(prior.unconstrain)(jnp.asarray(theta)))
 
 
 @double_precision
 def unconstrained(prior: Any) -> UnconstrainedPrior:
-    """Any prior this package takes, ready for sampling in R^d."""
+    """Any prior that this package accepts, ready for sampling in R^d."""
     if isinstance(prior, GaussianPrior):
         return UnconstrainedPrior(dist.MultivariateNormal(jnp.asarray(prior.mean), jnp.asarray(prior.covariance)))
     if not isinstance(prior, dist.Distribution):
@@ -146,7 +146,27 @@ def unconstrained(prior: Any) -> UnconstrainedPrior:
             f"shape {prior.event_shape}. Call .to_event(1) on independent scalars."
         )
     if prior.support is None or prior.support.is_discrete:
-        raise InputError("`prior` must be continuous: a discrete parameter has no gradient to sample along.")
+        raise InputError("`prior` must be continuous: a discrete parameter has no gradient for the sampler.")
     return UnconstrainedPrior(
         jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array_like(a) else a, prior)
     )
+
+
+@double_precision
+def constrain_rows(prior: UnconstrainedPrior, positions: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
+    """Rows of unconstrained positions, mapped to the user's space."""
+    rows = positions.reshape(-1, positions.shape[-1])
+    return np.asarray(jax.jit(jax.vmap(prior.constrain))(rows)).reshape(positions.shape)
+
+
+@double_precision
+def draw_prior(prior: UnconstrainedPrior, count: int) -> Float[np.ndarray, "count d"]:
+    """Draws of theta in the user's space; the same in every call."""
+    return np.asarray(prior.distribution.sample(jax.random.key(0), (count,)))
+
+
+def same_dimension(prior: GaussianPrior, dim: int) -> GaussianPrior:
+    """`prior`, if it has `dim` parameters."""
+    if prior.dim != dim:
+        raise InputError(f"`prior` must have {dim} parameters; got {prior.dim}.")
+    return prior

@@ -1,22 +1,21 @@
 """Shapes and types are checked at run time in the tests, in the modules whose inputs come from the package itself."""
 
-import functools
-
 from jaxtyping import install_import_hook
 
 _CHECKED = [
-    "nsmbayes.surrogates",
+    *(
+        f"nsmbayes.surrogates.{name}"
+        for name in ("base", "exponential_family", "maf", "mdn", "mixture", "noisy_flow", "sbi", "scaling")
+    ),
     "nsmbayes.losses",
-    "nsmbayes.kernels",
-    "nsmbayes.summaries",
-    "nsmbayes.posteriors.family_loss",
+    "nsmbayes.diagnostics.kernels",
+    "nsmbayes.methods.baselines.summaries",
+    "nsmbayes.methods.baselines.networks",
     "nsmbayes.posteriors.batch",
-    "nsmbayes.calibration.coverage",
-    "nsmbayes.calibration.bootstrap",
-    "nsmbayes.calibration.minimiser",
+    "nsmbayes.calibration.closed_form",
     "nsmbayes.weights.base",
-    "nsmbayes.weights.location_scatter",
-    "nsmbayes.weights.batched_mcd",
+    "nsmbayes.scatter.location_scatter",
+    "nsmbayes.scatter.batch",
     "nsmbayes.tasks.counts",
     "nsmbayes.tasks.gaussian",
     "nsmbayes.tasks.gnk",
@@ -28,14 +27,13 @@ _CHECKED = [
 
 with install_import_hook(_CHECKED, "beartype.beartype"):
     import nsmbayes as nsm
+    import nsmbayes.methods
+    import nsmbayes.tasks
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
-from helpers import random_family  # noqa: E402
-
-from nsmbayes.methods import density  # noqa: E402
-from nsmbayes.samplers import Draws  # noqa: E402
+from support.reference import random_family  # noqa: E402
 
 
 @pytest.fixture
@@ -58,33 +56,12 @@ def trained_gnk():
 def random_method():
     """Untrained but usable methods of any size, with networks drawn at random."""
 
-    def make(d_x: int, d_theta: int, *, seed: int = 0, scaling: str = "robust", levels=(0.0,), **options):
+    def make(d_x: int, d_theta: int, *, seed: int = 0, scaling: str = "robust", noise_levels=(0.0,), **options):
         rng = np.random.default_rng(seed)
         root = rng.standard_normal((d_theta, d_theta))
         prior = nsm.GaussianPrior(rng.standard_normal(d_theta), root @ root.T + np.eye(d_theta))
-        method = nsm.NSMBayesConj(prior, scaling=scaling, hidden=16, levels=levels, **options)
-        asinh, noisy = scaling == "robust-asinh", levels != (0.0,)
-        method.family = random_family(d_x, d_theta, seed=seed, asinh=asinh, noisy=noisy)
-        return method
+        method = nsm.NSMBayesConj(prior, scaling=scaling, hidden=16, noise_levels=noise_levels, **options)
+        asinh, noisy = scaling == "robust-asinh", noise_levels != (0.0,)
+        return method.adopt(random_family(d_x, d_theta, seed=seed, asinh=asinh, noisy=noisy))
 
     return make
-
-
-def _sample(log_prior, loss, prior_draws, data, *, beta, chains, draws, key):
-    """Stands in for the sampler, which takes long to compile: draws around some from the prior."""
-    start = prior_draws[:chains, None]
-    noise = np.random.default_rng(0).standard_normal((chains, draws, start.shape[-1]))
-    one = np.ones(start.shape[-1])
-    zero = np.zeros(chains, int)
-    return Draws(start + 0.1 * noise, zero + 0.8, zero, r_hat=one, ess=1000 * one)
-
-
-@pytest.fixture(scope="module")
-def small_methods():
-    """Methods that train and sample next to nothing: here it matters what is written."""
-    with pytest.MonkeyPatch.context() as patch:
-        brief = nsm.TrainingSettings(max_epochs=2)
-        for method in (nsm.NSMBayes, nsm.NLE, nsm.NSMBayesConj):
-            patch.setattr(method, "train", functools.partialmethod(method.train, settings=brief))
-        patch.setattr(density, "sample_independence", _sample)
-        yield

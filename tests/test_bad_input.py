@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from helpers import random_family
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.reference import random_family
 
 import nsmbayes as nsm
 
@@ -42,7 +42,7 @@ not_a_prior = st.sampled_from(
         dist.TransformedDistribution(dist.Normal(), dist.transforms.ExpTransform()),
     ]
 )  # fmt: skip
-not_a_weight = st.sampled_from(["imq", 2.0, nsm.IMQ, {"kind": "imq"}, lambda r: 1.0])
+not_a_weight = st.sampled_from(["imq", 2.0, nsm.weights.IMQ, {"kind": "imq"}, lambda r: 1.0])
 not_a_choice = st.sampled_from(["", "MCD", "z-score", 1, True, ["mcd"], ("robust",), np.array(["mcd", "mad"])])
 few = st.sampled_from([6, 9])  # numbers of rows; a new one can mean a new compilation
 
@@ -98,11 +98,11 @@ def _training(field: str, values: st.SearchStrategy) -> Case:
 
 
 def _root(field: str, values: st.SearchStrategy) -> Case:
-    return Case(field, lambda k, draw: nsm.RootCalibration(**{field: draw(values)}))
+    return Case(field, lambda k, draw: nsm.calibration.RootCalibration(**{field: draw(values)}))
 
 
 def _stochastic(field: str, values: st.SearchStrategy) -> Case:
-    return Case(field, lambda k, draw: nsm.StochasticCalibration(**{field: draw(values)}))
+    return Case(field, lambda k, draw: nsm.calibration.StochasticCalibration(**{field: draw(values)}))
 
 
 CASES = {
@@ -121,21 +121,21 @@ CASES = {
     "covariance: indefinite": Case("covariance", lambda k, d: nsm.GaussianPrior([0.0, 0.0], [[1, 2], [2, 1]])),
     "not a Gaussian prior": Case("prior", lambda k, d: nsm.NSMBayesConj(d(not_a_prior))),
     # weights
-    "IMQ: zeta": Case("zeta", lambda k, d: nsm.IMQ(d(not_positive))),
-    "plateau: zeta": Case("zeta", lambda k, d: nsm.PlateauIMQ(zeta=d(not_positive))),
-    "plateau: radius": Case("radius", lambda k, d: nsm.PlateauIMQ(radius=d(not_positive))),
+    "IMQ: zeta": Case("zeta", lambda k, d: nsm.weights.IMQ(d(not_positive))),
+    "plateau: zeta": Case("zeta", lambda k, d: nsm.weights.PlateauIMQ(zeta=d(not_positive))),
+    "plateau: radius": Case("radius", lambda k, d: nsm.weights.PlateauIMQ(radius=d(not_positive))),
     "squared exponential: lengthscale": Case(
-        "lengthscale", lambda k, d: nsm.SquaredExponential(lengthscale=d(not_positive))
+        "lengthscale", lambda k, d: nsm.weights.SquaredExponential(lengthscale=d(not_positive))
     ),
     # how a method is made
     "method: weight": Case("weight", lambda k, d: nsm.NSMBayesConj(k.prior, weight=d(not_a_weight))),
     "method: scatter": Case("scatter", lambda k, d: nsm.NSMBayesConj(k.prior, scatter=d(not_a_choice))),
     "method: scaling": Case("scaling", lambda k, d: nsm.NSMBayesConj(k.prior, scaling=d(not_a_choice))),
     "method: levels": Case(
-        "levels", lambda k, d: nsm.NSMBayesConj(k.prior, levels=d(st.sampled_from([(), (0, 1), (2, 1)])))
+        "noise_levels", lambda k, d: nsm.NSMBayesConj(k.prior, noise_levels=d(st.sampled_from([(), (0, 1), (2, 1)])))
     ),
     "method: levels and scaling": Case(
-        "levels", lambda k, d: nsm.NSMBayesConj(k.prior, scaling=d(st.just("robust-asinh")))
+        "noise_levels", lambda k, d: nsm.NSMBayesConj(k.prior, scaling=d(st.just("robust-asinh")))
     ),
     "method: resolution": Case(
         "resolution", lambda k, d: nsm.NSMBayesConj(k.prior, resolution=d(st.sampled_from([-1, 1, "a"])))
@@ -143,7 +143,9 @@ CASES = {
     "method: hidden": Case("hidden", lambda k, d: nsm.NSMBayesConj(k.prior, hidden=d(not_a_count))),
     "method: calibration": Case(
         "calibration",
-        lambda k, d: nsm.NSMBayesConj(k.prior, calibration=d(st.sampled_from(["root", 0.95, nsm.RootCalibration]))),
+        lambda k, d: nsm.NSMBayesConj(
+            k.prior, calibration=d(st.sampled_from(["root", 0.95, nsm.calibration.RootCalibration]))
+        ),
     ),
     "method: too few or many names": Case(
         "parameter_names",
@@ -249,8 +251,8 @@ CASES = {
         "prior", lambda k, d: k.posterior.with_prior(nsm.GaussianPrior(np.zeros(3), np.ones(3)))
     ),
     "sample: seed": Case("seed", lambda k, d: k.posterior.sample((3,), seed=d(not_a_seed))),
-    "log density: width": Case("theta", lambda k, d: k.posterior.log_density(gauss(d, d(st.sampled_from([1, 3]))))),
-    "log density: not an array": Case("theta", lambda k, d: k.posterior.log_density(d(not_an_array))),
+    "log density: width": Case("theta", lambda k, d: k.posterior.log_prob(gauss(d, d(st.sampled_from([1, 3]))))),
+    "log density: not an array": Case("theta", lambda k, d: k.posterior.log_prob(d(not_an_array))),
     "loss: NaN": Case("theta", lambda k, d: k.posterior.loss(spoilt(d, 3, 2))),
     "region: level": Case("level", lambda k, d: k.posterior.contains([0.0, 0.0], level=d(not_a_fraction))),
     "MSE: another length": Case("theta_true", lambda k, d: k.posterior.mse(gauss(d, 3))),
@@ -270,16 +272,18 @@ CASES = {
     "observe: fraction of nothing": Case(
         "fraction", lambda k, d: k.task.observe(6, seed=0, contamination="none", fraction=d(st.floats(0.01, 0.99)))
     ),
-    "MMD: another width": Case("reference", lambda k, d: nsm.mmd2(gauss(d, 6, 2), gauss(d, 6, 3))),
-    "MMD: one row": Case("reference", lambda k, d: nsm.mmd2(gauss(d, 6, 2), gauss(d, 1, 2))),
+    "MMD: another width": Case("reference", lambda k, d: nsm.metrics.mmd2(gauss(d, 6, 2), gauss(d, 6, 3))),
+    "MMD: one row": Case("reference", lambda k, d: nsm.metrics.mmd2(gauss(d, 6, 2), gauss(d, 1, 2))),
     "MMD: lengthscale": Case(
         "lengthscale",
-        lambda k, d: nsm.mmd2(gauss(d, 6, 2), gauss(d, 6, 2), lengthscale=d(not_positive.filter(_is_given))),
+        lambda k, d: nsm.metrics.mmd2(gauss(d, 6, 2), gauss(d, 6, 2), lengthscale=d(not_positive.filter(_is_given))),
     ),
-    "MSE of draws: another length": Case("theta_true", lambda k, d: nsm.mse(gauss(d, 6, 2), gauss(d, 3))),
-    "MSE of draws: NaN": Case("draws", lambda k, d: nsm.mse(spoilt(d, 6, 2), gauss(d, 2))),
-    "coverage: too few draws": Case("draws", lambda k, d: nsm.covers(gauss(d, 2, 1), gauss(d, 1))),
-    "coverage: level": Case("level", lambda k, d: nsm.covers(gauss(d, 6, 2), gauss(d, 2), level=d(not_a_fraction))),
+    "MSE of draws: another length": Case("theta_true", lambda k, d: nsm.metrics.mse(gauss(d, 6, 2), gauss(d, 3))),
+    "MSE of draws: NaN": Case("draws", lambda k, d: nsm.metrics.mse(spoilt(d, 6, 2), gauss(d, 2))),
+    "coverage: too few draws": Case("draws", lambda k, d: nsm.metrics.covers(gauss(d, 2, 1), gauss(d, 1))),
+    "coverage: level": Case(
+        "level", lambda k, d: nsm.metrics.covers(gauss(d, 6, 2), gauss(d, 2), level=d(not_a_fraction))
+    ),
     "load: no model": Case("path", lambda k, d: nsm.load(d(st.sampled_from(["no-such-model", "", ".", None, 3])))),
 }
 
@@ -294,9 +298,7 @@ def kit():
     prior = nsm.GaussianPrior([0.0, 0.5], [[1.0, 0.2], [0.2, 2.0]])
 
     def made(d_x: int, **options: Any) -> nsm.NSMBayesConj:
-        method = nsm.NSMBayesConj(prior, hidden=16, levels=(0.0,), **options)
-        method.family = random_family(d_x, 2)
-        return method
+        return nsm.NSMBayesConj(prior, hidden=16, noise_levels=(0.0,), **options).adopt(random_family(d_x, 2))
 
     rng = np.random.default_rng(0)
     theta, x = rng.standard_normal((40, 2)), rng.standard_normal((40, 1))
@@ -320,9 +322,9 @@ def _state(kit: Any) -> list[Any]:
     again = kit.method.build_posterior(kit.x, beta=0.7)
     numbers = [
         kit.prior.mean, kit.prior.covariance, kit.x, kit.theta, kit.posterior.mean, kit.posterior.covariance,
-        kit.posterior.sample((2,), seed=1), again.mean, again.covariance, *kit.appended._all_simulations(),
+        kit.posterior.sample((2,), seed=1), again.mean, again.covariance,
     ]  # fmt: skip
-    return [*(a.tolist() for a in numbers), len(kit.fresh._simulations), kit.fresh.family, kit.posterior.n]
+    return [*(a.tolist() for a in numbers), kit.fresh.simulations_used, kit.posterior.n]
 
 
 GUIDANCE = re.compile(

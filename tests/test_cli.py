@@ -1,4 +1,4 @@
-"""The command line: what it writes is what the library computes, and what users can mend is one line on stderr."""
+"""The command line: what it writes is what the library computes, and what users can fix is one line on stderr."""
 
 import contextlib
 import csv
@@ -6,34 +6,33 @@ import importlib.metadata
 import io
 import json
 import warnings
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from support.csv_files import BAD, GOOD, csv_text
+from support.effort import little_effort
+from support.html import Page
 
 import nsmbayes as nsm
-from nsmbayes import cli
-from nsmbayes.commands import reproduce
-from nsmbayes.commands.infer import read_csv
+from nsmbayes import cli, load
+from nsmbayes.cli import main
+from nsmbayes.cli.inputs import read_csv
 
 TASK = nsm.tasks.get("gnk")
 
 
-main, load = cli.main, nsm.load
-
-
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory, small_methods):
+def demo(tmp_path_factory):
     """The folder that `nsmbayes demo` writes, run twice, and what it says the second time on stdout and stderr."""
     out = tmp_path_factory.mktemp("demo") / "new" / "folder"
     command = ["demo", "--simulations", "500", "--observations", "100", "--seed", "3", "--out", str(out)]
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        assert main(command) == 0
+        assert main(command, effort=little_effort()) == 0
     words, complaints = io.StringIO(), io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(words), contextlib.redirect_stderr(complaints):
         warnings.simplefilter("always", UserWarning)
-        assert main([*command, "--quiet"]) == 0
+        assert main([*command, "--quiet"], effort=little_effort()) == 0
     return out, words.getvalue(), complaints.getvalue()
 
 
@@ -43,14 +42,17 @@ def model(tmp_path_factory, trained_gnk):
     return trained_gnk.save(tmp_path_factory.mktemp("model") / "model")
 
 
+@pytest.fixture(scope="module")
+def posterior(tmp_path_factory, trained_gnk):
+    """The folder of a posterior, which is no model."""
+    saved = trained_gnk.build_posterior(TASK.observe(100, seed=8).x, beta=0.2)
+    return saved.save(tmp_path_factory.mktemp("posterior") / "posterior")
+
+
 @pytest.fixture
 def data(tmp_path):
     """Contaminated observations, and the path of a CSV file to write them to."""
     return TASK.observe(100, seed=8), tmp_path / "data.csv"
-
-
-def _text(x, *, header=""):
-    return header + "".join(",".join(map(repr, row)) + "\n" for row in x.tolist())
 
 
 def _read(out):
@@ -62,11 +64,7 @@ def _read(out):
 
 
 def _visible_text(page):
-    parts = []
-    parser = HTMLParser()
-    parser.handle_data = parts.append
-    parser.feed(page.read_text())
-    return " ".join(parts)
+    return " ".join(Page(page).text)
 
 
 def test_demo_writes_a_report_and_models_to_go_on_with(demo):
@@ -97,7 +95,7 @@ def test_demo_writes_a_report_and_models_to_go_on_with(demo):
 
 def test_infer_writes_what_the_library_computes(model, data, tmp_path, capsys):
     observed, file = data
-    file.write_text(_text(observed.x))
+    file.write_text(csv_text(observed.x))
     out = tmp_path / "a" / "b"
     command = ["infer", str(model), str(file), "--seed", "5", "--draws", "321", "--out", str(out)]
     assert main(command) == 0
@@ -117,7 +115,7 @@ def test_infer_writes_what_the_library_computes(model, data, tmp_path, capsys):
     assert np.allclose(draws, posterior.sample((321,), seed=5), rtol=1e-6)
     text = _visible_text(out / "report.html")
     assert "Posterior given data.csv" in text
-    for number in (*posterior.mean, *posterior.stds):
+    for number in (*posterior.mean, *posterior.std):
         assert f"{number:.3f}" in text
 
 
@@ -127,7 +125,7 @@ def test_infer_distrusts_outliers_and_is_not_moved_by_them(model, data, tmp_path
     for distance in (5e3, 5e6):
         x = observed.clean.copy()
         x[observed.is_outlier] -= distance
-        file.write_text(_text(x))
+        file.write_text(csv_text(x))
         out = tmp_path / f"{distance}"
         assert main(["infer", str(model), str(file), "--beta", "0.2", "--out", str(out)]) == 0
         results.append(_read(out)[0])
@@ -136,19 +134,6 @@ def test_infer_distrusts_outliers_and_is_not_moved_by_them(model, data, tmp_path
         assert weights[observed.is_outlier].max() < 0.1
         assert np.median(weights[~observed.is_outlier]) > 0.4
     assert np.allclose(results[0]["mean"], results[1]["mean"], atol=0.01)
-
-
-GOOD = {
-    "plain": lambda x: _text(x).encode(),
-    "header": lambda x: _text(x, header="x\n").encode(),
-    "quoted header": lambda x: _text(x, header='"weight, kg"\n').encode(),
-    "byte order mark": lambda x: b"\xef\xbb\xbf" + _text(x).encode(),
-    "byte order mark and header": lambda x: b"\xef\xbb\xbf" + _text(x, header="µ\n").encode(),
-    "Windows": lambda x: _text(x, header="x\n").replace("\n", "\r\n").encode(),
-    "no end of line at the end": lambda x: _text(x).rstrip("\n").encode(),
-    "blank lines": lambda x: ("\n" + _text(x).replace("\n", "\n\n") + "  \n").encode(),
-    "quotes and spaces": lambda x: "".join(f'" {value!r} "\n' for value in x[:, 0].tolist()).encode(),
-}
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -163,7 +148,7 @@ def test_infer_reads_csv_as_people_write_it(name, model, data, capsys):
 
 def test_infer_without_out_writes_nothing(model, data, tmp_path, capsys):
     observed, file = data
-    file.write_text(_text(observed.x))
+    file.write_text(csv_text(observed.x))
     assert main(["infer", str(model), str(file), "--beta", "0.2"]) == 0
     assert "100 observations" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [file]
@@ -171,7 +156,7 @@ def test_infer_without_out_writes_nothing(model, data, tmp_path, capsys):
 
 def test_certify_says_what_is_proved_and_lists_the_outliers(model, data, tmp_path, capsys):
     observed, file = data
-    file.write_text(_text(observed.x))
+    file.write_text(csv_text(observed.x))
     out = tmp_path / "certificate.json"
     command = ["certify", str(model), str(file), "--beta", "0.2", "--outliers", "12", "--json", str(out)]
     assert main(command) == 0
@@ -182,18 +167,18 @@ def test_certify_says_what_is_proved_and_lists_the_outliers(model, data, tmp_pat
     assert written["certificate"]["robust"]
     assert written["certificate"]["influence_bound"] == posterior.certificate.influence_bound
     assert len(written["outliers"]) == 12
-    listed = [row["index"] for row in written["outliers"]]
+    listed = [row["row"] for row in written["outliers"]]
     assert set(np.flatnonzero(observed.is_outlier)) <= set(listed)
     np.testing.assert_allclose([row["influence"] for row in written["outliers"]], posterior.influence()[listed])
     for row in written["outliers"]:
-        assert row["weight"] == posterior.weights[row["index"]]
-        assert row["value"] == observed.x[row["index"]].tolist()
+        assert row["weight"] == posterior.weights[row["row"]]
+        assert row["value"] == observed.x[row["row"]].tolist()
         assert f"{row['value'][0]:.4g}" in said
 
 
 def test_certify_exits_with_one_where_nothing_is_proved(tmp_path, data, random_method, capsys):
     observed, file = data
-    file.write_text(_text(observed.x))
+    file.write_text(csv_text(observed.x))
     fragile = random_method(1, 2, scatter="sample").save(tmp_path / "fragile")
     assert main(["certify", str(fragile), str(file), "--beta", "0.2"]) == 1
     assert capsys.readouterr().out.startswith("NOT certified robust: the 'sample' location and scatter")
@@ -203,40 +188,11 @@ def test_names_with_commas_stay_one_column(tmp_path, random_method):
     names = ("a, b", 'c "d"', "<e>")
     model = random_method(1, 3, parameter_names=names).save(tmp_path / "model")
     file = tmp_path / "data.csv"
-    file.write_text(_text(np.random.default_rng(0).standard_normal((100, 1))))
+    file.write_text(csv_text(np.random.default_rng(0).standard_normal((100, 1))))
     assert main(["infer", str(model), str(file), "--beta", "1", "--draws", "7", "--out", str(tmp_path)]) == 0
     written, header, draws = _read(tmp_path)
     assert tuple(written["parameters"]) == tuple(header) == names
     assert draws.shape == (7, 3)
-
-
-BAD = {
-    "empty": (b"", "holds no observations"),
-    "blank": (b"\n \n\n", "holds no observations"),
-    "byte order mark only": (b"\xef\xbb\xbf", "holds no observations"),
-    "header only": (b"x\n", "holds no observations"),
-    "text cell": (b"1.0\n2.0\noops\n4.0\n", "line 3: 'oops'"),
-    "text cell after header and blank line": (b"x\n\n1.0\noops\n4.0\n", "line 4: 'oops'"),
-    "two headers": (b"x\nkg\n1.0\n2.0\n", "line 2: 'kg'"),
-    "empty cell": (b"x,y\n1.0,\n2.0,3.0\n", "line 2: ''"),
-    "row of empty cells": (b"1.0,2.0\n,\n2.0,3.0\n", "line 2: ''"),
-    "ragged": (b"1.0\n2.0,3.0\n4.0\n", "line 2: 2 columns where the first row has 1"),
-    "header of another width": (b"x,y\n1.0\n2.0\n", "line 2: 1 columns where the first row has 2"),
-    "too many columns": (b"1.0,2.0\n2.0,3.0\n4.0,4.0\n", "`x` must have 1 columns"),
-    "semicolons": (b"x;y\n1.0;2.0\n", "line 2: '1.0;2.0'"),
-    "decimal comma": (b"1,5\n2,5\n", "`x` must have 1 columns"),
-    "digits in groups": (b"1_000\n2_000\n3_000\n", "line 2: '2_000'"),
-    "NaN": (b"1.0\nnan\n2.0\n", "line 2: 'nan'"),
-    "NaN in a file with header": (b"x\n1.0\n2.0\nNaN\n", "line 4: 'NaN'"),
-    "infinity": (b"1.0\n2.0\n-inf\n", "line 3: '-inf'"),
-    "too large": (b"1.0\n2.0\n1e999\n", "line 3: '1e999'"),
-    "not UTF-8": ("1.0\nÆ\n".encode("latin-1"), "UTF-8"),
-    "UTF-16": ("1.0\n2.0\n".encode("utf-16"), "UTF-8"),
-    "a ZIP archive, as .xlsx is": (b"PK\x03\x04\x14\x00\x06\x00\x08\x00\x00\x00!\x00\xb5\xe3", "UTF-8"),
-    "a cell without end": (b'1.0\n"' + b"2" * 200_000, "is not a CSV file"),
-    "ties": (b"1.0\n" * 30 + b"2.0\n" * 3, "`x` has too many ties"),
-    "constant": (b"1.0\n" * 30, "`x` has a constant column"),
-}
 
 
 def _expect_one_line(capsys, complaint):
@@ -264,6 +220,7 @@ def test_bad_csv_is_one_line_on_stderr(name, model, data, tmp_path, capsys):
         (["infer", "MODEL", "FOLDER"], "`data`"),
         (["infer", "no-such-model", "DATA"], "`path` no-such-model is not a model folder"),
         (["infer", "DATA", "DATA"], "is not a model folder"),
+        (["infer", "POSTERIOR", "DATA"], "holds a posterior"),
         (["infer", "MODEL", "DATA", "--draws", "0"], "`draws`"),
         (["infer", "MODEL", "DATA", "--draws", "-3"], "`draws`"),
         (["infer", "MODEL", "DATA", "--beta", "0"], "`beta`"),
@@ -288,11 +245,11 @@ def test_bad_csv_is_one_line_on_stderr(name, model, data, tmp_path, capsys):
         (["reproduce", "gnk", "--quiet", "--dask", "nowhere"], "`dask`"),
     ],
 )
-def test_bad_options_are_one_line_on_stderr(options, complaint, model, data, tmp_path, monkeypatch, capsys):
+def test_bad_options_are_one_line_on_stderr(options, complaint, model, posterior, data, tmp_path, monkeypatch, capsys):
     observed, file = data
-    file.write_text(_text(observed.x))
+    file.write_text(csv_text(observed.x))
     monkeypatch.chdir(tmp_path)
-    places = {"MODEL": model, "DATA": file, "FOLDER": tmp_path}
+    places = {"MODEL": model, "POSTERIOR": posterior, "DATA": file, "FOLDER": tmp_path}
     command = [str(places.get(option, option)) for option in options]
     if options[0] == "infer":
         command += ["--out", "out"]
@@ -302,12 +259,12 @@ def test_bad_options_are_one_line_on_stderr(options, complaint, model, data, tmp
     assert not list(tmp_path.glob("demo/*"))
 
 
-def test_interruption_is_one_line(monkeypatch, capsys):
+def test_interruption_is_one_line(tmp_path, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproduce, "run_experiment", interrupt)
-    assert main(["reproduce", "gnk"]) == 130
+    command = ["reproduce", "gnk", "--workers", "1", "--out", str(tmp_path), "--quiet"]
+    assert main(command, effort=little_effort(oracle=interrupt)) == 130
     assert capsys.readouterr().err == "nsmbayes: interrupted\n"
 
 

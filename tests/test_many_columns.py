@@ -35,5 +35,5 @@ def test_training_ends(d):
 
 
 def test_a_bootstrap_of_thirty_columns_ends():
-    done = _run(d=30, method="NSMBayesConj(prior, levels=(0,))", last="build_posterior(x[:100], seed=0).beta > 0")
+    done = _run(d=30, method="NSMBayesConj(prior, noise_levels=(0,))", last="build_posterior(x[:100], seed=0).beta > 0")
     assert done.stdout.strip() == "True", done.stderr

@@ -5,32 +5,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.effort import little_effort, prior_draws
+from support.synthetic import a_row
 
 import nsmbayes as nsm
-from nsmbayes.cli import main
-from nsmbayes.commands import reproduce
-from nsmbayes.experiments import repeat
-from nsmbayes.samplers import ConvergenceError
+from nsmbayes.cli import main, reproduce
+from nsmbayes.errors import ConvergenceError
+from nsmbayes.experiments import StoredRepeat
 
-
-def _prior_draws(task, clean_x, *, draws, seed):
-    """Stands in for the exact posterior, which takes seconds to compile."""
-    assert clean_x.shape in {(100, 1), (90, 1)}
-    return task.prior.sample((draws,), seed)
-
-
-ROW = {"method": "nle", "repeat": 0, "seed": 0, "contamination": "none", "fraction": 0.0, "distance": None, "n": 100}
-ROW |= dict.fromkeys(("mse", "mmd2_ref", "covered", "train_s", "infer_s", "oracle_mse", "beta"), 1.0)
 SIZES = ["--simulations", "500", "--observations", "100", "--quiet"]
 
 
-def test_reproduce_follows_the_schema(tmp_path, monkeypatch, capsys, small_methods):
-    monkeypatch.setattr(repeat, "oracle_posterior", _prior_draws)
+def test_reproduce_follows_the_schema(tmp_path, monkeypatch, capsys):
+    def oracle(task, clean_x, *, draws, seed):
+        assert clean_x.shape in {(100, 1), (90, 1)}
+        return prior_draws(task, clean_x, draws=draws, seed=seed)
+
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "new" / "out.json"
     command = ["reproduce", "gnk", "--methods", " nsm-bayes-conj", "--preset", "default", "--repeats", "2"]
     command += ["--workers", "1"]
-    assert main([*command, "--seed", "100", *SIZES, "--json", str(file)]) == 0
+    assert main([*command, "--seed", "100", *SIZES, "--json", str(file)], effort=little_effort(oracle=oracle)) == 0
     said = capsys.readouterr()
     assert said.err == ""
     document = json.loads(file.read_text())
@@ -53,16 +48,16 @@ def test_reproduce_follows_the_schema(tmp_path, monkeypatch, capsys, small_metho
     assert {"seed-100.json", "seed-100.npz", "seed-101.json", "seed-101.npz"} <= kept
 
 
-def test_reproduce_keeps_the_other_repeats_where_one_fails(tmp_path, monkeypatch, capsys, small_methods):
+def test_reproduce_keeps_the_other_repeats_where_one_fails(tmp_path, capsys):
     def oracle(task, clean_x, *, draws, seed):
         if seed == 8:
             raise ConvergenceError("The chains disagree.")
-        return _prior_draws(task, clean_x, draws=draws, seed=seed)
+        return prior_draws(task, clean_x, draws=draws, seed=seed)
 
-    monkeypatch.setattr(repeat, "oracle_posterior", oracle)
     file = tmp_path / "out.json"
     command = ["reproduce", "gnk", "--methods", "nsm-bayes-conj", "--seed", "7", "--repeats", "3", "--workers", "1"]
-    assert main([*command, *SIZES, "--out", str(tmp_path), "--json", str(file)]) == 2
+    command += [*SIZES, "--out", str(tmp_path), "--json", str(file)]
+    assert main(command, effort=little_effort(oracle=oracle)) == 2
     assert capsys.readouterr().err == (
         "nsmbayes: 1 of 3 runs of gnk failed, all others are saved. The first, with the seed 8: The chains disagree.\n"
     )
@@ -81,7 +76,7 @@ def test_reproduce_passes_its_options_on(monkeypatch, capsys):
     sizes = ["--simulations", "70", "--observations", "8", "--contamination", "none", "--out", "there"]
     assert main([*command, *sizes, "--resume", "--workers", "3", "--dask", "local", "--quiet"]) == 2
     chosen = seen["experiment"]
-    assert [entry.method for entry in chosen.entries] == ["nle", "nsm-bayes"]
+    assert [method.method for method in chosen.methods] == ["nle", "nsm-bayes"]
     assert (chosen.preset, chosen.repeats, chosen.m) == ("paper", 6, 70)
     assert [(data.contamination, data.n) for data in chosen.data] == [("none", 8)]
     assert seen["folder"] == Path("there") / "gnk-paper"
@@ -90,14 +85,14 @@ def test_reproduce_passes_its_options_on(monkeypatch, capsys):
 
 
 def test_reproduce_all_are_those_of_the_paper(monkeypatch, tmp_path, capsys):
-    names = []
+    names, row = [], a_row(covered=True, beta=1.0)
 
     def experiment(experiment, store, **_):
         names.append(experiment.name)
-        return iter([{"seed": 0, "machine": {}, "rows": [ROW]}])
+        return iter([StoredRepeat(0, (row,), (), {})])
 
     monkeypatch.setattr(reproduce, "run_experiment", experiment)
-    monkeypatch.setattr(reproduce, "publish", lambda run, **_: [run.store.folder / "tables.md"])
+    monkeypatch.setattr(reproduce, "render", lambda result, **_: [result.store.folder / "tables.md"])
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "all", "--json", "all.json", "--quiet"]) == 0
     assert names == ["gnk", "sir", "sir-heavy", "radio"]

@@ -1,6 +1,35 @@
-from nsmbayes.calibration.algorithm1 import StochasticCalibration as StochasticCalibration
-from nsmbayes.calibration.algorithm2 import ReweightingCalibration as ReweightingCalibration
-from nsmbayes.calibration.algorithm3 import GridCalibration as GridCalibration
-from nsmbayes.calibration.minimiser import loss_minimiser as loss_minimiser
-from nsmbayes.calibration.path import PathCalibration as PathCalibration
-from nsmbayes.calibration.root import RootCalibration as RootCalibration
+"""Choosing the learning rate by bootstrap coverage."""
+
+from nsmbayes.calibration.base import (
+    Calibration,
+    CalibrationProblem,
+    CalibrationResult,
+    CalibrationStatus,
+    ResampledProblem,
+    as_calibration,
+)
+from nsmbayes.calibration.closed_form import ClosedFormProblem
+from nsmbayes.calibration.grid import GridCalibration
+from nsmbayes.calibration.path import PathCalibration
+from nsmbayes.calibration.regions import region_contains
+from nsmbayes.calibration.reweighting import ReweightingCalibration
+from nsmbayes.calibration.root import RootCalibration
+from nsmbayes.calibration.sampled import SampledProblem
+from nsmbayes.calibration.stochastic import StochasticCalibration
+
+__all__ = [
+    "Calibration",
+    "CalibrationProblem",
+    "CalibrationResult",
+    "CalibrationStatus",
+    "ClosedFormProblem",
+    "SampledProblem",
+    "ResampledProblem",
+    "RootCalibration",
+    "StochasticCalibration",
+    "PathCalibration",
+    "ReweightingCalibration",
+    "GridCalibration",
+    "as_calibration",
+    "region_contains",
+]

@@ -1,86 +1,116 @@
-"""Posteriors of bootstrap resamples by reweighting draws, and the coverage that they have."""
+"""Algorithm 2 of the paper: the learning rate of a sampled posterior, its draws reweighted to bootstrap resamples."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+import optax
+from jaxtyping import Array, Float
 
-from nsmbayes._parallel import map_rows
-from nsmbayes.posteriors.generalised import Target
-from nsmbayes.posteriors.learning_rate import Calibration
-from nsmbayes.samplers import Draws
-
-Draw = Callable[[float, int], tuple[Target, Draws]]
-"""Samples the posterior of the full data: draw(beta, seed)."""
-
-
-class Calibrated(NamedTuple):
-    """A learning rate, and draws of the posterior at it."""
-
-    calibration: Calibration
-    target: Target
-    draws: Draws
-
-
-class Losses(NamedTuple):
-    """Total losses at many parameters: of the full data and of each resample."""
-
-    full: Float[np.ndarray, " draws"]
-    resampled: Float[np.ndarray, "resamples draws"]
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.calibration.base import (
+    Calibration,
+    CalibrationResult,
+    CalibrationStatus,
+    check_options,
+    resample_counts,
+)
+from nsmbayes.calibration.importance import reweighted_coverage
+from nsmbayes.calibration.sampled import SampledProblem
+from nsmbayes.calibration.stochastic import next_beta
+from nsmbayes.samplers import Target
+from nsmbayes.serialisation import registered
 
 
-def resample_counts(n: int, resamples: int, rng: np.random.Generator) -> Int[np.ndarray, "resamples n"]:
-    """How often each observation occurs in each bootstrap resample."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+@registered
+@dataclass(frozen=True, kw_only=True)
+class ReweightingCalibration(Calibration[SampledProblem]):
+    """Stochastic approximation as in Algorithm 1; posteriors of resamples are reweighted draws of the full one.
 
-
-def total_losses(
-    target: Target, positions: Float[np.ndarray, "draws d"], counts: Int[np.ndarray, "resamples n"]
-) -> Losses:
-    """The losses of resamples at unconstrained parameters, without a table of every observation's.
-
-    The weights of the observations stay those of the full data.
+    The draws are refreshed at the current beta when the mean effective sample size of the reweighted draws falls below
+    `refresh` of their number. Coverage read off degenerate weights is not believed: if fresh draws still have less
+    than `refuse` of their number, the calibration ends there and says so.
     """
-    full, resampled = map_rows(_totals, positions, target, counts.astype(float))
-    return Losses(full, resampled.T)
+
+    kind = "reweighting"
+    problem = SampledProblem
+
+    initial_beta: float = 1.0
+    steps: int = 20
+    bootstraps: int = 100
+    target: float = 0.95
+    refresh: float = 0.3
+    refuse: float = 0.02
+
+    def __post_init__(self):
+        checks.positive(self.initial_beta, "initial_beta")
+        checks.integer(self.steps, "steps", at_least=1)
+        check_options(bootstraps=self.bootstraps, target=self.target)
+        checks.fraction(self.refresh, "refresh")
+        checks.fraction(self.refuse, "refuse")
+
+    def calibrate(self, problem: SampledProblem, *, seed: int) -> CalibrationResult:
+        """The learning rate for the data behind `problem`."""
+        rng = np.random.default_rng(seed)
+        beta = self.initial_beta
+        sampled_at, (target, draws) = beta, problem.draw(beta, seed)
+        losses = problem.each_loss(target, draws)
+        minimiser = loss_minimiser_by_adam(target, draws.flat.mean(axis=0))
+        betas, coverages, status = [], [], CalibrationStatus.STEPS
+        for t in range(self.steps):
+            counts = resample_counts(problem.n, self.bootstraps, rng)
+            log_weights = (sampled_at - beta * counts) @ losses.T
+            coverage, ess = reweighted_coverage(draws.flat, log_weights, minimiser, self.target)
+            if ess < self.refresh and sampled_at != beta:
+                sampled_at, (target, draws) = beta, problem.draw(beta, seed + t + 1)
+                losses = problem.each_loss(target, draws)
+                log_weights = beta * (1 - counts) @ losses.T
+                coverage, ess = reweighted_coverage(draws.flat, log_weights, minimiser, self.target)
+            if ess < self.refuse:
+                status = CalibrationStatus.DEGENERATE
+                break
+            betas.append(beta)
+            coverages.append(coverage)
+            beta = next_beta(beta, t, coverage - self.target, floor=self.initial_beta / 100)
+        return CalibrationResult(
+            beta=beta,
+            betas=np.asarray(betas),
+            coverages=np.asarray(coverages),
+            target=self.target,
+            minimiser=minimiser,
+            status=status,
+            method="stochastic approximation with reweighted draws (Algorithm 2)",
+            bootstraps=self.steps * self.bootstraps,
+            sequential=True,
+        )
 
 
-def _totals(u: Float[Array, " d"], target: Target, counts: Float[Array, "resamples n"]):
-    each = target.loss.each(target.prior.constrain(u))
-    return each.sum(), counts @ each
+@double_precision
+def loss_minimiser_by_adam(
+    target: Target, start: Float[np.ndarray, " d"], *, steps: int = 1000, learning_rate: float = 0.02
+) -> Float[np.ndarray, " d"]:
+    """The unconstrained parameter that minimises the loss, by Adam from `start` (the posterior mean, in the paper)."""
+    return np.asarray(_adam(target, jnp.asarray(start), steps, learning_rate))
 
 
-def reweighted_coverage(
-    positions: Float[np.ndarray, "draws d"],
-    log_weights: Float[np.ndarray, "resamples draws"],
-    reference: Float[np.ndarray, " d"],
-    level: float,
-) -> tuple[float, float]:
-    """Fraction of reweighted regions that contain the reference, and the mean relative effective sample size.
+@eqx.filter_jit
+def _adam(target: Target, start: Float[Array, " d"], steps: int, learning_rate: float) -> Float[Array, " d"]:
+    optimiser = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
-    The region of a resample is the ellipsoid of the weighted mean and covariance that holds `level` of the weight.
-    """
-    W = normalised(log_weights)
-    shared = W.mean(axis=0)
-    centre = shared @ positions
-    scale = np.maximum(np.sqrt(shared @ (positions - centre) ** 2), 1e-300)
-    z, at = (positions - centre) / scale, (reference - centre) / scale
-    d = z.shape[1]
-    products = (z[:, :, None] * z[:, None, :]).reshape(-1, d * d)
-    means = W @ z
-    covariances = (W @ products).reshape(-1, d, d) - means[:, :, None] * means[:, None, :]
-    # a few draws that carry all the weight have a singular covariance; such a resample counts through its ESS
-    solve = np.linalg.pinv(covariances, hermitian=True)
-    slopes = np.einsum("rij,rj->ri", solve, means)
-    # squared distances from the mean, less a constant of the resample: all of them as products of matrices
-    distances = solve.reshape(-1, d * d) @ products.T - 2 * slopes @ z.T
-    of_reference = np.einsum("i,rij,j->r", at, solve, at) - 2 * slopes @ at
-    inside = (W * (distances < of_reference[:, None])).sum(axis=1) < level
-    return float(inside.mean()), float((1 / (W**2).sum(axis=1)).mean() / len(positions))
+    def mean_loss(u):
+        return target.loss.each(target.prior.constrain(u)).mean()
 
+    def step(carry, _):
+        u, state, best_u, best = carry
+        value, gradient = jax.value_and_grad(mean_loss)(u)
+        better = value < best
+        best_u, best = jnp.where(better, u, best_u), jnp.where(better, value, best)
+        updates, state = optimiser.update(gradient, state)
+        return (u + updates, state, best_u, best), None
 
-def normalised(log_weights: Float[np.ndarray, "*k draws"]) -> Float[np.ndarray, "*k draws"]:
-    """Weights that add up to one."""
-    weights = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    start_state: Any = (start, optimiser.init(start), start, jnp.asarray(jnp.inf))
+    return jax.lax.scan(step, start_state, length=steps)[0][2]

@@ -10,23 +10,23 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from nsmbayes import _checks
-from nsmbayes.calibration.bootstrap import bootstrap_losses
-from nsmbayes.calibration.coverage import coverage_curve
-from nsmbayes.calibration.minimiser import Ridge, loss_minimiser
-from nsmbayes.posteriors.conjugate import ConjugatePosterior, gaussian_posterior
-from nsmbayes.posteriors.learning_rate import Calibration, Verdict
+from nsmbayes._internal import checks
+from nsmbayes.calibration.base import Calibration, CalibrationResult, CalibrationStatus, check_options
+from nsmbayes.calibration.closed_form import ClosedFormProblem, Ridge
+from nsmbayes.errors import InputError
+from nsmbayes.serialisation import registered
 
 _BISECTIONS = 30
 
 
+@registered
 @dataclass(frozen=True, kw_only=True)
-class RootCalibration:
+class RootCalibration(Calibration[ClosedFormProblem]):
     """A grid over log beta finds the last crossing of the target; bisection refines it.
 
     Args:
         bootstraps: number of resamples.
-        target: the wished coverage, and the probability of the regions.
+        target: the target coverage, and the probability of the regions.
         reference: what the regions of the resampled posteriors should contain. "posterior-mean": the mean of the full
             posterior at the same beta, which the prior has drawn in just as far. "minimiser": the minimiser of the
             loss, as in the paper; where the data hardly identify a parameter it can lie so far out that no region
@@ -42,6 +42,9 @@ class RootCalibration:
         ridge: how the minimiser is stabilised.
     """
 
+    kind = "root"
+    problem = ClosedFormProblem
+
     bootstraps: int = 400
     target: float = 0.95
     reference: Literal["posterior-mean", "minimiser"] = "posterior-mean"
@@ -51,46 +54,42 @@ class RootCalibration:
     ridge: Ridge = "trace"
 
     def __post_init__(self):
-        _checks.integer(self.bootstraps, "bootstraps", at_least=2)
-        _checks.positive(_checks.fraction(self.target, "target"), "target")
-        _checks.choice(self.ridge, "ridge", ("trace", "condition"))
-        _checks.choice(self.reference, "reference", ("posterior-mean", "minimiser"))
-        if _checks.positive(self.largest, "largest") <= _checks.positive(self.smallest, "smallest"):
-            raise _checks.InputError(f"`largest` ({self.largest}) must exceed `smallest` ({self.smallest}).")
-        _checks.integer(self.grid, "grid", at_least=2)
+        check_options(bootstraps=self.bootstraps, target=self.target)
+        checks.choice(self.ridge, "ridge", ("trace", "condition"))
+        checks.choice(self.reference, "reference", ("posterior-mean", "minimiser"))
+        if checks.positive(self.largest, "largest") <= checks.positive(self.smallest, "smallest"):
+            raise InputError(f"`largest` ({self.largest}) must exceed `smallest` ({self.smallest}).")
+        checks.integer(self.grid, "grid", at_least=2)
 
-    def __call__(self, posterior: ConjugatePosterior, *, seed: int) -> Calibration:
-        """The calibrated learning rate for the data behind `posterior`."""
-        minimiser = loss_minimiser(posterior.average_loss, ridge=self.ridge)
-        drawn = bootstrap_losses(posterior, self.bootstraps, seed)
-        curve = coverage_curve(posterior.prior, drawn.losses, self.target, posterior.resolution)
+    def calibrate(self, problem: ClosedFormProblem, *, seed: int) -> CalibrationResult:
+        """The learning rate for the data behind `problem`."""
+        minimiser = problem.minimiser(self.ridge)
+        drawn = problem.resample(self.bootstraps, seed)
+        curve = problem.coverage(drawn, self.target)
 
         def coverage(beta: Float[np.ndarray, "*betas"]) -> Float[np.ndarray, "*betas"]:
-            if self.reference == "minimiser":
-                return curve(beta, minimiser)
-            mean, _ = gaussian_posterior(posterior.prior, posterior.total, beta, posterior.resolution)
-            return curve(beta, mean)
+            return curve(beta, minimiser if self.reference == "minimiser" else problem.mean(beta))
 
         betas = np.geomspace(self.smallest, self.largest, self.grid)
         coverages = coverage(betas)
         met = np.flatnonzero(coverages >= self.target)
         if not met.size:
-            beta, verdict = float(betas[coverages.argmax()]), Verdict.UNREACHED
+            beta, status = float(betas[coverages.argmax()]), CalibrationStatus.UNREACHED
         elif met[-1] == self.grid - 1:
-            beta, verdict = self.largest, Verdict.UNBOUNDED
+            beta, status = self.largest, CalibrationStatus.UNBOUNDED
         else:
             low, high = np.log(betas[met[-1]]), np.log(betas[met[-1] + 1])
             for _ in range(_BISECTIONS):
                 middle = (low + high) / 2
                 low, high = (middle, high) if coverage(np.exp(middle)) >= self.target else (low, middle)
-            beta, verdict = float(np.exp(low)), Verdict.REACHED
-        return Calibration(
+            beta, status = float(np.exp(low)), CalibrationStatus.REACHED
+        return CalibrationResult(
             beta=beta,
             betas=betas,
             coverages=coverages,
             target=self.target,
             minimiser=minimiser,
-            verdict=verdict,
+            status=status,
             method="root search on common bootstrap resamples",
             bootstraps=self.bootstraps,
             degenerate=drawn.degenerate,

@@ -1,23 +1,24 @@
-"""The experiments of the paper, and those that it does not have."""
+"""The experiments of the paper, and others."""
 
 from dataclasses import replace
 from typing import Any
 
-from nsmbayes._checks import InputError
-from nsmbayes.experiments.description import Data, Entry, Experiment
+from nsmbayes.errors import InputError
+from nsmbayes.experiments.spec import DataSpec, Experiment, MethodSpec
 from nsmbayes.methods import NSMBayes, NSMBayesConj
 
-OURS = tuple(map(Entry, ("nle", "nsm-bayes", "nsm-bayes-conj")))
-BASELINES = tuple(map(Entry, ("npl-mmd", "rsnle", "npe-rs", "ace", "gbi-sr")))
-_SIR: dict[str, Any] = {"task": "sir", "m": 50_000, "entries": (*OURS, Entry("ace"), Entry("gbi-sr"))}
+OURS = tuple(map(MethodSpec, ("nle", "nsm-bayes", "nsm-bayes-conj")))
+BASELINES = tuple(map(MethodSpec, ("npl-mmd", "rsnle", "npe-rs", "ace", "gbi-sr")))
+_SIR: dict[str, Any] = {"task": "sir", "m": 50_000, "methods": (*OURS, MethodSpec("ace"), MethodSpec("gbi-sr"))}
 
-# --- of the paper ---
+# --- the paper's ---
 
 GNK = Experiment(
     "gnk",
     "Table 1: eight methods on g-and-k data",
     "gnk",
     (*OURS, *BASELINES),
+    method_properties=True,
     figures=("illustration", "marginals", "traces", "summaries"),
 )
 SIR = Experiment(
@@ -29,7 +30,7 @@ SIR = Experiment(
 SIR_HEAVY = Experiment(
     "sir-heavy",
     "SIR epidemics with Cauchy noise",
-    data=(Data("heavy-tailed"),),
+    data=(DataSpec("heavy-tailed"),),
     figures=("times", "marginals"),
     **_SIR,
 )
@@ -37,7 +38,7 @@ RADIO = Experiment(
     "radio",
     "radio propagation with faulty receivers",
     "radio",
-    (*OURS, Entry("ace")),
+    (*OURS, MethodSpec("ace")),
     m=50_000,
     draws=1000,
     figures=("series", "profile", "pairs", "marginals"),
@@ -47,10 +48,10 @@ SIR_ABLATION = Experiment(
     "the scatter behind the weight on SIR data, robust and not",
     "sir",
     tuple(
-        Entry("nsm-bayes-conj", f"nsm-bayes-conj, {scatter}{', one level' * single}", options)
+        MethodSpec("nsm-bayes-conj", f"nsm-bayes-conj, {scatter}{', one level' * single}", options)
         for single in (False, True)
         for scatter in ("mcd", "sample")
-        for options in [{"scatter": scatter} | ({"levels": (0.0,)} if single else {})]
+        for options in [{"scatter": scatter} | ({"noise_levels": (0.0,)} if single else {})]
     ),
     m=50_000,
     figures=("marginals",),
@@ -60,7 +61,7 @@ GNK_ABLATION = Experiment(
     "the scatter behind the weight on g-and-k data, robust and not",
     "gnk",
     tuple(
-        Entry(method, f"{method}, {scatter}", {"scatter": scatter})
+        MethodSpec(method, f"{method}, {scatter}", {"scatter": scatter})
         for method in ("nsm-bayes", "nsm-bayes-conj")
         for scatter in ("mcd", "sample")
     ),
@@ -70,7 +71,7 @@ SIR_BETA = Experiment(
     "sir-beta",
     "NSM-Bayes-conj at several learning rates",
     "sir",
-    tuple(Entry("nsm-bayes-conj", f"beta = {beta:g}", beta=beta) for beta in (1e-4, 1e-3, 1e-2, 0.1, 1.0)),
+    tuple(MethodSpec("nsm-bayes-conj", f"beta = {beta:g}", beta=beta) for beta in (1e-4, 1e-3, 1e-2, 0.1, 1.0)),
     m=50_000,
     repeats=1,
     figures=("marginals",),
@@ -80,8 +81,8 @@ GNK_BUDGET = Experiment(
     "NPL-MMD with 2.56e8 simulations",
     "gnk",
     (
-        Entry("npl-mmd"),
-        Entry("npl-mmd", "npl-mmd, more", {"simulations": 512, "steps": 1000, "rate": 0.1}, m=256_000_000),
+        MethodSpec("npl-mmd"),
+        MethodSpec("npl-mmd", "npl-mmd, more", {"simulations": 512, "steps": 1000, "rate": 0.1}, m=256_000_000),
     ),
     repeats=1,
     figures=("marginals",),
@@ -91,10 +92,12 @@ SIR_BUDGET = Experiment(
     "ACE with twice and GBI-SR with 44 times the simulations",
     "sir",
     (
-        Entry("ace"),
-        Entry("ace", "ace, more", beta=100.0, m=100_000),
-        Entry("gbi-sr"),
-        Entry("gbi-sr", "gbi-sr, more", {"simulations": 200, "warmup": 1000, "draws": 10_000}, beta=1.0, m=2_201_400),
+        MethodSpec("ace"),
+        MethodSpec("ace", "ace, more", beta=100.0, m=100_000),
+        MethodSpec("gbi-sr"),
+        MethodSpec(
+            "gbi-sr", "gbi-sr, more", {"simulations": 200, "warmup": 1000, "draws": 10_000}, beta=1.0, m=2_201_400
+        ),
     ),
     m=50_000,
     repeats=1,
@@ -111,71 +114,76 @@ BUDGETS = (1000, 3000, 10_000, 30_000, 100_000)
 
 
 def _sweep(
-    name: str, title: str, *, axis: str = "", entries: tuple[Entry, ...] = OURS, data: tuple[Data, ...] = (Data(),)
+    name: str,
+    title: str,
+    *,
+    axis: str = "",
+    methods: tuple[MethodSpec, ...] = OURS,
+    data: tuple[DataSpec, ...] = (DataSpec(),),
 ) -> Experiment:
     axis = axis or name
     figures = ("sweep", "efficiency") if axis == "n" else ("sweep",)
-    return Experiment(f"gnk-{name}", title, "gnk", entries, data, repeats=8, axis=axis, table="sweep", figures=figures)
+    return Experiment(f"gnk-{name}", title, "gnk", methods, data, repeats=8, axis=axis, table="sweep", figures=figures)
 
 
 SWEEPS = (
     _sweep(
         "fraction",
         "how many outliers, at -50",
-        data=tuple(Data("shift", fraction=fraction) if fraction else Data("none") for fraction in FRACTIONS),
+        data=tuple(DataSpec("shift", fraction=fraction) if fraction else DataSpec("none") for fraction in FRACTIONS),
     ),
     _sweep(
         "distance",
         "how far out a tenth of the data is",
-        data=tuple(Data("far", fraction=0.1, distance=distance) for distance in DISTANCES),
+        data=tuple(DataSpec("far", fraction=0.1, distance=distance) for distance in DISTANCES),
     ),
     _sweep(
         "size",
         "how many observations",
         axis="n",
-        data=tuple(Data(contamination, n=n) for contamination in ("shift", "none") for n in SIZES),
+        data=tuple(DataSpec(contamination, n=n) for contamination in ("shift", "none") for n in SIZES),
     ),
     _sweep(
         "zeta",
         "how fast the weight falls",
-        entries=tuple(
-            Entry(kind.name, f"{kind.name}, zeta = {zeta:g}", {"weight": replace(kind.default_weight, zeta=zeta)})
+        methods=tuple(
+            MethodSpec(kind.name, f"{kind.name}, zeta = {zeta:g}", {"weight": replace(kind.default_weight, zeta=zeta)})
             for kind in (NSMBayes, NSMBayesConj)
             for zeta in ZETAS
         ),
-        data=(Data(), Data("near"), Data("none")),
+        data=(DataSpec(), DataSpec("near"), DataSpec("none")),
     ),
     _sweep(
         "simulations",
         "how many simulations",
         axis="m",
-        entries=tuple(Entry(entry.method, f"{entry.method}, m = {m}", m=m) for entry in OURS for m in BUDGETS),
+        methods=tuple(MethodSpec(spec.method, f"{spec.method}, m = {m}", m=m) for spec in OURS for m in BUDGETS),
     ),
 )
 
 OUTLIERS = (
-    Data(),
-    Data("none"),
-    Data("far", fraction=0.05),
-    Data("far", fraction=0.3),
-    Data("near", fraction=0.1),
-    Data("clustered", fraction=0.1),
-    Data("clustered", fraction=0.3),
-    Data("both-sided", fraction=0.3),
+    DataSpec(),
+    DataSpec("none"),
+    DataSpec("far", fraction=0.05),
+    DataSpec("far", fraction=0.3),
+    DataSpec("near", fraction=0.1),
+    DataSpec("clustered", fraction=0.1),
+    DataSpec("clustered", fraction=0.3),
+    DataSpec("both-sided", fraction=0.3),
 )
 SOME_OUTLIERS = (
-    Data(),
-    Data("none"),
-    Data("far", fraction=0.3),
-    Data("near", fraction=0.1),
-    Data("clustered", fraction=0.1),
+    DataSpec(),
+    DataSpec("none"),
+    DataSpec("far", fraction=0.3),
+    DataSpec("near", fraction=0.1),
+    DataSpec("clustered", fraction=0.1),
 )
 
 
-def _bench(task: str, m: int, data: tuple[Data, ...]) -> Experiment:
+def _bench(task: str, m: int, data: tuple[DataSpec, ...]) -> Experiment:
     title = f"outliers of every kind on {task} data"
     shown: dict[str, Any] = {"table": "bench", "figures": ("bench",)}
-    return Experiment(f"outliers-{task}", title, task, OURS, data, m=m, repeats=40, share=3, **shown)
+    return Experiment(f"outliers-{task}", title, task, OURS, data, m=m, repeats=40, repeats_per_network=3, **shown)
 
 
 BENCHES = (

@@ -1,4 +1,4 @@
-"""The identity behind the noise levels, in numbers: without a weight the loss over many levels is the likelihood again.
+"""The identity behind the noise levels, in numbers: without a weight, the loss over many levels is the likelihood.
 
 On the Gaussian task everything can be computed without training or sampling: the density itself is the surrogate, and
 posteriors are sums over a grid of theta.
@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes import _checks
-from nsmbayes._parallel import map_rows
-from nsmbayes._precision import double_precision
+from nsmbayes._internal import checks
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses.evaluated import Loss, NLELoss
 from nsmbayes.methods import NSMBayes
-from nsmbayes.posteriors.data_loss import DataLoss, NLELoss
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.surrogates import Density, MixtureDensity, Standardiser
 from nsmbayes.surrogates.mixture import GaussianMixture
-from nsmbayes.weights import Constant, fit_location_scatter
+from nsmbayes.weights import Constant
 
 
 class ExactGaussian(MixtureDensity):
@@ -62,14 +62,14 @@ class Difference(NamedTuple):
 
 def gaussian_grid(x: Any, *, points: int = 41, reach: float = 7.0) -> Float[np.ndarray, "points2 2"]:
     """`points` x `points` values of (mu, log sigma), to `reach` standard errors around the most likely one."""
-    x = _checks.matrix(x, "x", width=1, min_rows=2)
-    points = _checks.integer(points, "points", at_least=2)
+    x = checks.matrix(x, "x", width=1, min_rows=2)
+    points = checks.integer(points, "points", at_least=2)
     steps, sd = np.linspace(-reach, reach, points), x.std()
     axes = x.mean() + steps * sd / np.sqrt(len(x)), np.log(sd) + steps / np.sqrt(2 * len(x))
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def grid_posterior(loss: DataLoss, prior: GaussianPrior, grid: Float[np.ndarray, "points 2"]) -> GridPosterior:
+def grid_posterior(loss: Loss, prior: GaussianPrior, grid: Float[np.ndarray, "points 2"]) -> GridPosterior:
     """Moments by the trapezoidal rule, which is exact to many digits for a density that vanishes at the edges."""
     losses = map_rows(_loss_at, grid, loss)
     logs = prior.log_prob(grid) - losses
@@ -105,6 +105,6 @@ def nle_loss(density: Density, x: Float[np.ndarray, "n d_x"]) -> NLELoss:
     return NLELoss(density, jnp.asarray(x))
 
 
-def unweighted_loss(trained: NSMBayes, x: Float[np.ndarray, "n d_x"]) -> DataLoss:
-    """The loss of NSM-Bayes with w = 1, at the levels of a method that has its surrogate."""
-    return trained._loss(Constant(), fit_location_scatter(x), x)
+def unweighted_loss(trained: NSMBayes, x: Float[np.ndarray, "n d_x"]) -> Loss:
+    """The loss of NSM-Bayes with w = 1, at the noise levels of a method and with its surrogate."""
+    return trained.setting(x, Constant()).loss(x)

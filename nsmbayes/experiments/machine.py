@@ -1,15 +1,15 @@
-"""What a measurement was made on."""
+"""The machine that a measurement was made on."""
 
 import os
 import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from nsmbayes import _parallel
+from nsmbayes._internal import parallel
 
 _PACKAGES = ("nsmbayes", "jax", "jaxlib", "numpy", "scipy", "scikit-learn")
 
@@ -19,21 +19,31 @@ def facts() -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
-        "cores": _parallel.cores(),
+        "cores": parallel.cores(),
         "memory_gib": _memory_gib(),
         "system": f"{platform.system()} {platform.machine()}",
         "jax_device": jax.devices()[0].device_kind,
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": _versions(),
     }
 
 
 def load() -> list[float] | None:
-    """The load averages over 1, 5 and 15 minutes, where the system has them: what else the machine is busy with."""
+    """The load averages over 1, 5 and 15 minutes, where the system has them: how busy the machine is."""
     try:
         return [round(value, 2) for value in os.getloadavg()]
     except (AttributeError, OSError):  # Windows
         return None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # not everything is needed everywhere
+            continue
+    return found
 
 
 def _cpu_model() -> str:

@@ -1,4 +1,4 @@
-"""The best that could be done: the posterior under the exact likelihood, where a task has one."""
+"""The best posterior possible: that under the exact likelihood, where a task has one."""
 
 import functools
 from collections.abc import Callable
@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
-from nsmbayes._seeds import random_key
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import random_key
+from nsmbayes.errors import InputError
 from nsmbayes.samplers import require_converged, sample_independence
 from nsmbayes.tasks import Task
 
@@ -39,8 +39,8 @@ def oracle_posterior(task: Task, clean_x: Any, *, draws: int, seed: int) -> Floa
     """
     if task.log_prob is None:
         raise InputError(f"`task` {task.name!r} has no exact likelihood: its `log_prob` is None.")
-    draws = _checks.integer(draws, "draws", at_least=1)
-    x = _checks.matrix(clean_x, "clean_x", width=len(task.x_names))
+    draws = checks.integer(draws, "draws", at_least=1)
+    x = checks.matrix(clean_x, "clean_x", width=len(task.x_names))
     data = _Data(task.prior.mean, task.prior.precision, x)
     result = sample_independence(
         _log_prior,
@@ -67,7 +67,7 @@ def _log_prior(theta: Float[Array, " d_theta"], data: _Data) -> Float[Array, ""]
     return -0.5 * residual @ data.precision @ residual
 
 
-@functools.cache  # the same function for the same likelihood, lest it be compiled again
+@functools.cache  # the same function for the same likelihood, otherwise it would be compiled again
 def _loss(log_prob: Callable[..., Array]) -> Callable[[Float[Array, " d_theta"], _Data], Float[Array, ""]]:
     def loss(theta, data):
         return -jax.vmap(log_prob, (None, 0))(theta, jnp.asarray(data.x)).sum()

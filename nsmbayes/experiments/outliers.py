@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from nsmbayes import _checks
-from nsmbayes.contamination import choose_outliers
+from nsmbayes._internal import checks
+from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.tasks import Observation
-from nsmbayes.weights import fit_location_scatter
+from nsmbayes.tasks.contamination import choose_outliers
 
 _DISTANCES = {"far": 30.0, "near": 4.0, "clustered": 8.0, "both-sided": 8.0}
 _CLUSTER_SPREAD = 0.1
@@ -25,13 +25,13 @@ def place_outliers(clean: Any, kind: str, *, fraction: float, distance: float | 
     - "clustered": rows are replaced by a cluster of spread 0.1 around the point at distance 8 from the location;
     - "both-sided": rows are moved by 8 one way or the other, at random.
 
-    Rows and direction depend on `seed` and on the number of rows alone; the rows of a smaller fraction are among those
-    of a larger one, and become the same outliers.
+    Rows and direction depend only on `seed` and the number of rows; the rows of a smaller fraction are among those of
+    a larger one, and become the same outliers.
 
     Args:
         clean: observations without outliers, shape (n, d_x), enough of them for a robust scatter.
         kind: one of `KINDS`.
-        fraction: the share of rows to touch, in [0, 1); exactly `round(fraction * n)` rows are.
+        fraction: of rows to turn into outliers, in [0, 1); exactly `round(fraction * n)` rows are.
         distance: another distance than the kind's own.
         seed: a whole number.
 
@@ -43,10 +43,10 @@ def place_outliers(clean: Any, kind: str, *, fraction: float, distance: float | 
         >>> observed.x.shape, int(observed.is_outlier.sum())
         ((100, 1), 10)
     """
-    clean = _checks.matrix(clean, "clean")
-    kind = _checks.choice(kind, "kind", KINDS)
-    r = _DISTANCES[kind] if distance is None else _checks.positive(distance, "distance")
-    rng = np.random.default_rng(_checks.integer(seed, "seed"))
+    clean = checks.matrix(clean, "clean")
+    kind = checks.choice(kind, "kind", KINDS)
+    r = _DISTANCES[kind] if distance is None else checks.positive(distance, "distance")
+    rng = np.random.default_rng(checks.integer(seed, "seed"))
     n, d = clean.shape
     centre = fit_location_scatter(clean)
     direction = rng.standard_normal(d)

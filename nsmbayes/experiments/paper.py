@@ -1,4 +1,4 @@
-"""Numbers printed in the paper, for tables that set ours beside them: (mean, standard deviation over 20 runs)."""
+"""The paper's numbers, for tables that compare ours with them, and what it chose and allowed task by task."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nsmbayes.experiments.spec import MethodSpec
+from nsmbayes.surrogates import MDN
+
 
 class Printed(NamedTuple):
-    """One row of a table of the paper; None where it prints nothing."""
+    """One row of a table of the paper, (mean, standard deviation over 20 runs); None where it prints nothing."""
 
     mse: tuple[float, float] | None = None
     mmd2_ref: tuple[float, float] | None = None
@@ -77,19 +80,19 @@ _INITIAL_BETAS = {
 
 
 def choices(task: str, method: str) -> dict[str, Any]:
-    """Arguments of `NLE.paper`, `NSMBayes.paper` and `NSMBayesConj.paper` that the paper chooses task by task."""
+    """Arguments of `NLE.paper`, `NSMBayes.paper` and `NSMBayesConj.paper` that differ from task to task."""
     chosen: dict[str, Any] = {}
     if (task, method) in _INITIAL_BETAS:
         chosen["initial_beta"] = _INITIAL_BETAS[task, method]
     if task == "radio" and method in ("nle", "nsm-bayes"):
-        chosen |= {"surrogate": "mdn", "hidden": (50, 50)}
+        chosen["surrogate"] = MDN(hidden=(50, 50))
     return chosen
 
 
-def smallest_beta(task: str, method: Mapping[str, Any]) -> float | None:
-    """Where the stochastic calibration of a method stops falling, beta_0 / 100; None if it is not calibrated so."""
-    initial = _INITIAL_BETAS.get((task, method["method"]))
-    return None if initial is None or method["beta"] is not None else initial / 100
+def smallest_beta(task: str, method: MethodSpec) -> float | None:
+    """The smallest learning rate of a method's stochastic calibration, beta_0 / 100; None if it has no such."""
+    initial = _INITIAL_BETAS.get((task, method.method))
+    return None if initial is None or method.beta is not None else initial / 100
 
 
 class Allowance(NamedTuple):
@@ -98,7 +101,7 @@ class Allowance(NamedTuple):
     budget: int
     """Calls of the simulator."""
     sets: int = 0
-    """Data sets to simulate, for methods that are trained on such."""
+    """Data sets to simulate, for methods that are trained on data sets."""
     options: Mapping[str, Any] = MappingProxyType({})
     """Arguments of the method where they are not its defaults."""
 
@@ -117,3 +120,14 @@ ALLOWANCES = {
     "sir": {"ace": Allowance(50_000, sets=500), "gbi-sr": Allowance(50_080, options=_SHORTER)},
     "radio": {"ace": Allowance(50_000, sets=500)},
 }
+
+
+def budget(task: str, label: str, m: int) -> int | None:
+    """Calls of the simulator that the paper allowed a method; m, that of its experiment, if it has no allowance.
+
+    None for what the paper does not run.
+    """
+    allowance = ALLOWANCES.get(task, {}).get(label)
+    if allowance is not None:
+        return allowance.budget
+    return m if label in GNK else None  # its Table 1 has every method

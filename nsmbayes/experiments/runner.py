@@ -1,28 +1,32 @@
-"""All repeats of an experiment: in this process, in several, or on a Dask cluster; taken up again where it stopped."""
+"""All repeats of an experiment: in this process, in several, or on a Dask cluster; continued where it stopped."""
 
-import multiprocessing
-import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from tqdm import tqdm
 
-from nsmbayes import _parallel
-from nsmbayes._checks import InputError
-from nsmbayes.experiments.description import Experiment
-from nsmbayes.experiments.repeat import Result, run_group
-from nsmbayes.experiments.store import Store
-from nsmbayes.simulators import BudgetError
-
-Run = Callable[..., list[Result] | Exception]
+from nsmbayes._internal import parallel
+from nsmbayes.errors import BudgetError, InputError
+from nsmbayes.experiments.executors import in_processes, on_dask
+from nsmbayes.experiments.method_cache import Effort
+from nsmbayes.experiments.repeat import RepeatResult, run_group
+from nsmbayes.experiments.spec import Experiment
+from nsmbayes.experiments.store import Store, StoredRepeat
 
 
 class FailedRepeatsError(RuntimeError):
     """Some repeats of an experiment failed; all others are saved."""
+
+
+class RunGroup(Protocol):
+    """Runs repeats that share their networks; see `run_group`."""
+
+    def __call__(
+        self, experiment: Experiment, seed: int, seeds: list[int], *, effort: Effort | None, progress: bool
+    ) -> list[RepeatResult]:
+        """One result per seed."""
+        ...
 
 
 def run(
@@ -33,8 +37,10 @@ def run(
     resume: bool = False,
     workers: int | None = None,
     dask: str | None = None,
+    effort: Effort | None = None,
     progress: bool = True,
-) -> Iterator[dict[str, Any]]:
+    run_group: RunGroup = run_group,
+) -> Iterator[StoredRepeat]:
     """The repeats as they are finished, each saved before it is returned; those that were saved before come first.
 
     Args:
@@ -42,19 +48,22 @@ def run(
         store: where the repeats are kept.
         seed: of the first repeat; the others have the numbers that follow.
         resume: take finished repeats from the store instead of running them again.
-        workers: processes; by default one a core. With one everything happens in this process.
+        workers: processes; by default one per core. With one everything happens in this process.
         dask: address of a Dask scheduler, or "local" for a cluster on this machine.
+        effort: less work than usual, for a trial run.
         progress: show a bar with the time left.
+        run_group: runs the repeats of a group; it has to be importable by name where there are other processes.
     """
     before = {own: store.load(own) for own in experiment.seeds(seed)} if resume else {}
     finished = [repeat for repeat in before.values() if repeat is not None]
     groups = [[own for own in group if before.get(own) is None] for group in experiment.groups(seed)]
     groups = [group for group in groups if group]
+    work = partial(_attempt, run_group, experiment, seed, effort)
     with tqdm(total=experiment.repeats, initial=len(finished), disable=not progress, unit="repeat") as bar:
         bar.set_description(experiment.name)
         yield from finished
         failures: list[Exception] = []
-        for results in _in_some_order(experiment, groups, seed=seed, workers=workers, dask=dask, progress=progress):
+        for results in _in_some_order(work, groups, workers=workers, dask=dask, progress=progress):
             if isinstance(results, InputError | BudgetError):
                 raise results  # no repeat would do better
             if isinstance(results, Exception):
@@ -70,74 +79,33 @@ def run(
 
 
 def _in_some_order(
-    experiment: Experiment, groups: list[list[int]], *, seed: int, workers: int | None, dask: str | None, progress: bool
-) -> Iterable[list[Result] | Exception]:
-    workers = min(_parallel.cores() if workers is None else workers, len(groups))
-    work = partial(_attempt, experiment, seed)
+    work: partial[list[RepeatResult] | Exception],
+    groups: list[list[int]],
+    *,
+    workers: int | None,
+    dask: str | None,
+    progress: bool,
+) -> Iterable[list[RepeatResult] | Exception]:
+    workers = min(parallel.cores() if workers is None else workers, len(groups))
     if dask is not None:
-        return _on_dask(work, groups, dask, workers)
+        return on_dask(work, groups, dask, workers)
     if workers > 1:
-        return _in_processes(work, groups, workers)
+        return in_processes(work, groups, workers)
     return (work(group, progress=progress) for group in groups)
 
 
 def _attempt(
-    experiment: Experiment, seed: int, seeds: list[int], *, progress: bool = False
-) -> list[Result] | Exception:
+    run_group: RunGroup,
+    experiment: Experiment,
+    seed: int,
+    effort: Effort | None,
+    seeds: list[int],
+    *,
+    progress: bool = False,
+) -> list[RepeatResult] | Exception:
     """The repeats, or why there are none: one that fails must not take the others with it."""
     try:
-        return run_group(experiment, seed, seeds, progress=progress)
+        return run_group(experiment, seed, seeds, effort=effort, progress=progress)
     except Exception as error:
         error.add_note(f"with the seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
         return error
-
-
-def _in_processes(work: Run, groups: list[list[int]], workers: int) -> Iterator[list[Result] | Exception]:
-    context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
-    places = context.Queue()
-    for place in range(workers):
-        places.put(place)
-    pool = ProcessPoolExecutor(workers, context, initializer=_settle, initargs=(places, workers, os.getpid()))
-    try:
-        for future in as_completed([pool.submit(work, group) for group in groups]):
-            yield future.result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _settle(places: Any, workers: int, parent: int) -> None:
-    """Take this process's share of the cores, and see to it that it ends with its parent."""
-    place = places.get()
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        if mine := cores[place::workers]:
-            os.sched_setaffinity(0, mine)
-
-    def watch():
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _on_dask(work: Run, groups: list[list[int]], address: str, workers: int) -> Iterator[list[Result] | Exception]:
-    try:
-        import distributed
-    except ImportError:
-        raise InputError("`dask` needs the package distributed: pip install 'nsmbayes[dask]'.") from None
-    cluster = None
-    try:
-        if address == "local":
-            cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
-        client = distributed.Client(cluster if cluster is not None else address, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise InputError(f"`dask`: no scheduler answers at {address!r} ({error}).") from None
-    try:
-        futures = client.map(work, groups, pure=False)
-        for future in distributed.as_completed(futures):
-            yield future.result()
-    finally:
-        client.close()
-        if cluster is not None:
-            cluster.close()

@@ -1,0 +1,1 @@
+"""Interoperability: what other packages have made, converted for this one."""

@@ -1,57 +1,56 @@
-"""sbi in: trained likelihood estimators and priors of the sbi package, as this package uses them.
+"""From sbi: likelihood estimators that the sbi package has trained, and torch priors, converted for this package.
 
-Weights are copied, nothing is trained again, and nothing of torch is left: what comes out is JAX in double precision.
-torch and sbi are imported where they are needed and nowhere else.
+Weights are copied and nothing is trained again: the result is JAX in double precision, without torch. torch and sbi are
+imported where they are needed and nowhere else.
 """
 
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._linalg import inverse_and_log_det
-from nsmbayes._precision import double_precision
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
+from nsmbayes.methods.likelihood import LikelihoodMethod
 from nsmbayes.priors import GaussianPrior
-from nsmbayes.surrogates import MaskedAutoregressiveFlow, MixtureDensity, Standardiser
-from nsmbayes.surrogates.mixture import GaussianMixture
+from nsmbayes.surrogates import MaskedAutoregressiveFlow, Standardiser
+from nsmbayes.surrogates.sbi import Affine, Chain, MaskedAffine, Reorder, SbiMixture
+
+_Method = TypeVar("_Method", bound=LikelihoodMethod)
 
 
-def adopt(method: Any, estimator: Any, theta: Any, x: Any) -> Any:
+def adopt(method: _Method, estimator: Any, theta: Any, x: Any) -> _Method:
     """Let `method` use a likelihood estimator that sbi has trained, instead of training one; returns `method`.
 
     Args:
-        method: an `nsmbayes.NLE` or `nsmbayes.NSMBayes`. A flow needs `NSMBayes(prior, levels=(0,))`: only mixtures can
-            be smoothed exactly.
+        method: an `nsmbayes.NLE` or `nsmbayes.NSMBayes`. A flow needs `NSMBayes(prior, noise_levels=(0,))`: only
+            mixtures can be smoothed exactly.
         estimator: what `NLE(...).append_simulations(theta, x).train()` of sbi returned; see `from_sbi`.
-        theta: the parameters it was trained on, (m, d_theta); a torch tensor will do.
-        x: the simulations it was trained on, (m, d_x). Observations outside their range are warned of later.
+        theta: the parameters it was trained on, (m, d_theta); a torch tensor is fine.
+        x: the simulations it was trained on, (m, d_x). Observations outside their range cause a warning later.
     """
-    if not hasattr(method, "density"):
+    if not isinstance(method, LikelihoodMethod):
         raise InputError(
             f"`method` must be an nsmbayes.NLE or nsmbayes.NSMBayes; got {type(method).__name__}, whose surrogate is "
             "of another kind."
         )
     density = from_sbi(estimator)
     d_theta, d_x = len(density.scale_theta.scale), len(density.scale_x.scale)
-    theta = _checks.matrix(theta, "theta", width=d_theta, width_is="columns, like the condition of `estimator`")
-    x = _checks.matrix(x, "x", width=d_x, width_is="columns, like the input of `estimator`")
+    theta = checks.matrix(theta, "theta", width=d_theta, width_is="columns, like the condition of `estimator`")
+    x = checks.matrix(x, "x", width=d_x, width_is="columns, like the input of `estimator`")
     return method.append_simulations(theta, x).adopt(density)
 
 
 @double_precision
-def from_sbi(estimator: Any) -> "SbiMixture | MaskedAutoregressiveFlow":
+def from_sbi(estimator: Any) -> SbiMixture | MaskedAutoregressiveFlow:
     """The density q(x | theta) of an estimator that sbi's NLE has trained, as an nsmbayes surrogate.
 
     `density_estimator="mdn"` becomes a Gaussian mixture, which noise levels can smooth exactly, and "maf" a masked
     autoregressive flow. Anything that is not twice differentiable in x is refused: score matching needs both
-    derivatives. Z-scoring is kept; embedding networks are refused.
+    derivatives. Z-scoring is converted; embedding networks are refused.
 
     sbi does not bound theta before its network sees it, so that far outside the prior the density extrapolates.
     """
@@ -61,7 +60,7 @@ def from_sbi(estimator: Any) -> "SbiMixture | MaskedAutoregressiveFlow":
             NFlowsFlow,
         )
     except ModuleNotFoundError as error:
-        raise ImportError("Estimators of sbi need sbi: pip install 'nsmbayes[sbi]'.") from error
+        raise ImportError("Converting estimators of sbi needs sbi: pip install 'nsmbayes[sbi]'.") from error
     if not isinstance(estimator, MixtureDensityEstimator | NFlowsFlow):
         raise InputError(
             "`estimator` must be what train() of sbi's NLE(prior, density_estimator='mdn') or 'maf' returns; got "
@@ -87,105 +86,12 @@ def prior_from_torch(prior: Any) -> Any:
     if isinstance(base, distributions.Normal):
         return GaussianPrior(base.loc, base.scale**2)
     if isinstance(base, distributions.Uniform):
-        low, high = (_checks.vector(bound, "prior") for bound in (base.low, base.high))
+        low, high = (checks.vector(bound, "prior") for bound in (base.low, base.high))
         return dist.Uniform(jnp.asarray(low), jnp.asarray(high)).to_event(1)
     raise InputError(
         f"`prior` must be a torch Normal, MultivariateNormal or Uniform (BoxUniform); got {type(prior).__name__}. "
         "Write it as a numpyro distribution instead."
     )
-
-
-class Affine(eqx.Module):
-    """W h + b."""
-
-    W: Float[Array, "out in"]
-    b: Float[Array, " out"]
-
-    def __call__(self, h: Float[Array, " in"]) -> Float[Array, " out"]:
-        """The layer's output."""
-        return self.W @ h + self.b
-
-
-class SbiMixture(MixtureDensity):
-    """sbi's mixture density network: rectified layers of theta, then weights, means and precisions of K Gaussians.
-
-    With A_k upper triangular, sbi's components have the precision P_k = A_k' A_k + epsilon I but are normalised by
-    det A_k, so that the whole integrates to one only nearly. That is kept: log_prob is sbi's, digit for digit.
-    """
-
-    hidden: tuple[Affine, ...]
-    logits: Affine
-    means: Affine
-    diagonal: Affine
-    upper: Affine
-    scale_x: Standardiser
-    scale_theta: Standardiser
-    epsilon: float = eqx.field(static=True)
-
-    def mixture(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
-        """The mixture in the network's coordinates, for standardised theta."""
-        d, h = len(self.scale_x.scale), t
-        for layer in self.hidden:
-            h = jax.nn.relu(layer(h))
-        diagonal = jax.nn.softplus(self.diagonal(h).reshape(-1, d))
-        K = len(diagonal)
-        A = jax.vmap(jnp.diag)(diagonal).at[:, *np.triu_indices(d, 1)].set(self.upper(h).reshape(K, -1))
-        P = A.transpose(0, 2, 1) @ A + self.epsilon * jnp.eye(d, dtype=h.dtype)
-        covariances, log_det = inverse_and_log_det(P)
-        normalised_by = jnp.log(diagonal).sum(axis=1) - 0.5 * log_det
-        return GaussianMixture(
-            jax.nn.log_softmax(self.logits(h)) + normalised_by, self.means(h).reshape(K, d), covariances
-        )
-
-
-class MaskedAffine(eqx.Module):
-    """u_i = scale_i z_i + shift_i, both from a masked tanh network of z_<i and theta; masks are in the weights."""
-
-    first: Affine
-    context: Affine
-    blocks: tuple[Affine, ...]
-    last: Affine
-    epsilon: float = eqx.field(static=True)
-
-    def transform_and_log_det(
-        self, z: Float[Array, " d_x"], t: Float[Array, " d_theta"]
-    ) -> tuple[Float[Array, " d_x"], Float[Array, ""]]:
-        """u and log |du/dz|."""
-        h = jnp.tanh(self.first(z) + jnp.tanh(self.context(t)))
-        for block in self.blocks:
-            h = jnp.tanh(block(h))
-        raw, shift = self.last(h).reshape(-1, 2).T
-        scale = jax.nn.softplus(raw) + self.epsilon
-        return scale * z + shift, jnp.log(scale).sum()
-
-
-class Reorder(eqx.Module):
-    """The coordinates in another order."""
-
-    order: Int[Array, " d_x"]
-
-    def transform_and_log_det(
-        self, z: Float[Array, " d_x"], t: Float[Array, " d_theta"]
-    ) -> tuple[Float[Array, " d_x"], float]:
-        """z reordered, and zero."""
-        del t
-        return z[self.order], 0.0
-
-
-class Chain(eqx.Module):
-    """One transform after another."""
-
-    parts: tuple[MaskedAffine | Reorder, ...]
-
-    def transform_and_log_det(
-        self, z: Float[Array, " d_x"], t: Float[Array, " d_theta"]
-    ) -> tuple[Float[Array, " d_x"], Float[Array, ""]]:
-        """u and log |du/dz|."""
-        total = jnp.zeros((), z.dtype)
-        for part in self.parts:
-            z, log_det = part.transform_and_log_det(z, t)
-            total += log_det
-        return z, total
 
 
 def _mixture(estimator: Any) -> SbiMixture:
@@ -258,8 +164,8 @@ def _flow(estimator: Any) -> MaskedAutoregressiveFlow:
         raise InputError("`estimator` must have a standard normal base. Train density_estimator='mdn' or 'maf'.")
     if d_x == 1:
         warnings.warn(
-            "`estimator` is an affine flow in one dimension, that is a conditional Gaussian, blind to skewness and "
-            "kurtosis. density_estimator='mdn' is not.",
+            "`estimator` is an affine flow in one dimension, that is a conditional Gaussian without skewness or excess "
+            "kurtosis. Train density_estimator='mdn' instead.",
             stacklevel=4,
         )
     return MaskedAutoregressiveFlow(
@@ -317,4 +223,4 @@ def _affine(layer: Any) -> Affine:
 
 
 def _array(value: Any) -> Float[Array, "..."]:
-    return jnp.asarray(_checks.finite_array(value, "estimator"))
+    return jnp.asarray(checks.finite_array(value, "estimator"))

@@ -1,65 +1,62 @@
-"""What every method shares: the verbs that users of sbi already type, and the simulations it was given."""
+"""What methods share: a prior, names, the simulations they were given, and how they are saved."""
 
 import warnings
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes.simulators import BudgetError
-from nsmbayes.training import TrainingHistory, TrainingSettings
-from nsmbayes.weights import Weight
+from nsmbayes._internal import checks
+from nsmbayes.errors import BudgetError, InputError, NotTrainedError
+from nsmbayes.posteriors import Posterior, Provenance
+from nsmbayes.priors import GaussianPrior
+from nsmbayes.robustness import certify
+from nsmbayes.serialisation import decode, encode, require_array, write_model
+from nsmbayes.training import TrainingHistory
 
-_UNSEEN = 0.05  # share of the prior outside the range of the simulations from which on a user should know
-
-
-class NotTrainedError(RuntimeError):
-    """A posterior was asked of a method that has not been trained."""
+_UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
 
 class Method(ABC):
-    """A way from simulations and observations to a posterior.
-
-    `append_simulations`, then `train`, then `build_posterior` as often as there are data sets.
-    """
+    """A way from observations to a posterior."""
 
     name: str  # on the command line and in saved models
+    label: str  # for readers
     amortised: str  # "fully", "partially" or "no"
     history: TrainingHistory | None = None
-    budget: int | None = None
-    """The most simulator calls the method may use, given to it or made by it; None for no limit."""
 
-    def __init__(self, dim: int, parameter_names: tuple[str, ...] | None, lattice: Any = None):
-        self._dim = dim
+    def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
+        self.prior = prior
         self.simulations_used = 0
-        self.lattice = None if lattice is None else tuple(_steps(lattice).tolist())
+        self.budget = None if budget is None else checks.integer(budget, "budget", at_least=1)
+        """The most simulator calls the method may use, given to it or made by it; None for no limit."""
         if parameter_names is None:
             parameter_names = tuple(f"theta_{i + 1}" for i in range(dim))
-        _checks.instance(parameter_names, "parameter_names", tuple | list, "('alpha', 'beta')")
+        checks.instance(parameter_names, "parameter_names", tuple | list, "a tuple, e.g. ('alpha', 'beta')")
         self.parameter_names = tuple(parameter_names)
         strings = all(isinstance(name, str) for name in self.parameter_names)
         if len(self.parameter_names) != dim or not strings or len(set(self.parameter_names)) != dim:
             raise InputError(f"`parameter_names` must be {dim} different strings; got {self.parameter_names!r}.")
-        self._simulations: list[tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]] = []
 
-    def append_simulations(self, theta: Any, x: Any) -> Self:
-        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row."""
-        theta = _checks.matrix(theta, "theta", width=self._dim, width_is="columns, one a parameter of the prior")
-        width = self._simulations[0][1].shape[1] if self._simulations else None
-        x = _checks.matrix(x, "x", width=width, width_is="columns, like the simulations before")
-        if len(theta) != len(x):
-            raise InputError(
-                f"`theta` and `x` must have the same number of rows; got {len(theta)} and {len(x)}. Row i of x is the "
-                "simulation at row i of theta."
-            )
-        self._spend(len(x))
-        self._simulations.append((theta, x))
-        return self
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return len(self.parameter_names)
 
-    def _spend(self, calls: int) -> None:
+    @abstractmethod
+    def train(self, seed: int = 0, *, progress: bool = True) -> Self:
+        """Do what can be done before the observations are known."""
+
+    @abstractmethod
+    def build_posterior(self, x: Any, *, seed: int = 0) -> Posterior:
+        """The posterior given observations (n, d_x)."""
+
+    def _provenance(self) -> Provenance:
+        return Provenance(self.name, self.label, self.parameter_names, certify)
+
+    def _charge(self, calls: int) -> None:
         """Count calls of the simulator, before they are made; raise `BudgetError` if they are too many."""
         used = self.simulations_used + calls
         if self.budget is not None and used > self.budget:
@@ -69,61 +66,129 @@ class Method(ABC):
             )
         self.simulations_used = used
 
-    def _all_simulations(self) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
+
+class TrainedMethod(Method):
+    """A method that learns from simulations: `append_simulations`, then `train`, then `build_posterior` at will."""
+
+    def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
+        super().__init__(prior, dim, parameter_names, budget)
+        self._simulations: list[tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m ..."]]] = []
+
+    def append_simulations(self, theta: Any, x: Any) -> Self:
+        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row."""
+        theta = checks.matrix(theta, "theta", width=self.dim, width_is="columns, one per parameter of the prior")
+        width = self._simulations[0][1].shape[1] if self._simulations else None
+        x = checks.matrix(x, "x", width=width, width_is="columns, like the simulations before")
+        if len(theta) != len(x):
+            raise InputError(
+                f"`theta` and `x` must have the same number of rows; got {len(theta)} and {len(x)}. Row i of x is the "
+                "simulation at row i of theta."
+            )
+        self._charge(len(x))
+        self._simulations.append((theta, x))
+        return self
+
+    def _all_simulations(self) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m ..."]]:
         if not self._simulations:
             raise InputError("There are no simulations to train on. Call append_simulations(theta, x) first.")
         theta, x = zip(*self._simulations, strict=True)
         return np.concatenate(theta), np.concatenate(x)
 
-    def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:
-        """`x` with uniform noise of one lattice step, so that it has a density."""
-        if self.lattice is None:
-            return x
-        if len(self.lattice) != x.shape[1]:
+
+class SurrogateMethod(TrainedMethod):
+    """A method whose network is a surrogate q(x | theta) of single observations. It can be saved."""
+
+    def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, grid_steps: Any):
+        super().__init__(prior, dim, parameter_names)
+        self.grid_steps = None if grid_steps is None else tuple(_steps(grid_steps).tolist())
+        self._network: Any = None
+
+    @property
+    def network(self) -> Any:
+        """The trained surrogate."""
+        return require_trained(self._network)
+
+    @property
+    @abstractmethod
+    def d_x(self) -> int:
+        """Width of an observation."""
+
+    @abstractmethod
+    def network_key(self) -> tuple[Any, ...]:
+        """What its network is but for the simulations and the seed: methods with the same key can share one."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments beside the prior."""
+
+    @abstractmethod
+    def _saved_arrays(self) -> dict[str, np.ndarray]:
+        """What it has learnt."""
+
+    @abstractmethod
+    def _restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Take what `_saved_arrays` returned."""
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Save the trained method as a folder (JSON and safetensors). Simulations are not saved."""
+        arrays = self._saved_arrays()
+        if not isinstance(self.prior, GaussianPrior):
             raise InputError(
-                f"`lattice` must have {x.shape[1]} step{'s' * (x.shape[1] > 1)}, one a column of x (0 for a continuous "
-                f"one); got {len(self.lattice)}."
+                f"`prior` is a {type(self.prior).__name__}: only methods with a GaussianPrior can be saved. Keep your "
+                "code that builds the prior, and train with the same seed."
             )
-        return x + np.asarray(self.lattice) * np.random.default_rng(stream).uniform(-0.5, 0.5, x.shape)
+        arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
+        config = {name: encode(value) for name, value in self.config().items()}
+        return write_model(path, {"method": self.name, "config": config}, arrays, overwrite=overwrite)
 
-    @abstractmethod
-    def train(self, seed: int = 0, *, progress: bool = True) -> Self:
-        """Fit the surrogate to the simulations."""
+    @classmethod
+    def from_saved(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
+        """Rebuild a method from what `save` wrote."""
+        prior = GaussianPrior(require_array(arrays, "prior.mean"), require_array(arrays, "prior.covariance"))
+        options = {name: decode(value) for name, value in config.items()}
+        build: Any = cls  # every method of this kind is built from a prior and its options
+        known = build(prior).config()
+        if unknown := sorted(set(options) - set(known)):
+            raise InputError(f"The saved model has an option {unknown[0]!r} that this version does not know.")
+        if missing := sorted(set(known) - set(options)):
+            raise InputError(f"The saved model lacks the option {missing[0]!r}: it was not written by nsmbayes.")
+        method = build(prior, **options)
+        method._restore(arrays)
+        return method
 
-    @abstractmethod
-    def build_posterior(self, x: Any, *, seed: int = 0) -> Any:
-        """The posterior given observations (n, d_x)."""
+    def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:
+        """`x` with uniform noise of one grid step, so that it has a density."""
+        if self.grid_steps is None:
+            return x
+        if len(self.grid_steps) != x.shape[1]:
+            raise InputError(
+                f"`grid_steps` must have {x.shape[1]} step{'s' * (x.shape[1] > 1)}, one per column of x (0 for a "
+                f"continuous one); got {len(self.grid_steps)}."
+            )
+        return x + np.asarray(self.grid_steps) * np.random.default_rng(stream).uniform(-0.5, 0.5, x.shape)
+
+    def _warn_of_unseen(self, draws: Float[np.ndarray, "k d_theta"], theta: Float[np.ndarray, "m d_theta"]) -> None:
+        """Warn if the prior reaches where nothing was simulated: `draws` of the prior outside the range of `theta`."""
+        outside = ((draws < theta.min(axis=0)) | (draws > theta.max(axis=0))).mean(axis=0)
+        worst = int(outside.argmax())
+        if outside[worst] > _UNSEEN:
+            warnings.warn(
+                f"{outside[worst]:.0%} of the prior lies where {self.parameter_names[worst]} was never simulated (the "
+                f"simulations reach from {theta[:, worst].min():.4g} to {theta[:, worst].max():.4g}): the surrogate "
+                "extrapolates there. Simulate from the prior, or from something wider.",
+                stacklevel=4,
+            )
 
 
-def _steps(lattice: Any) -> Float[np.ndarray, " d_x"]:
-    steps = _checks.vector(lattice, "lattice")
+def require_trained(network: Any) -> Any:
+    """`network`, if there is one."""
+    if network is None:
+        raise NotTrainedError("This method is not trained yet: call append_simulations(theta, x), then train().")
+    return network
+
+
+def _steps(grid_steps: Any) -> Float[np.ndarray, " d_x"]:
+    steps = checks.vector(grid_steps, "grid_steps")
     if (steps < 0).any():
-        raise InputError(f"`lattice` must hold steps of at least 0; got {steps.tolist()}.")
+        raise InputError(f"`grid_steps` must hold steps of at least 0; got {steps.tolist()}.")
     return steps
-
-
-def warn_of_unseen_parameters(
-    draws: Float[np.ndarray, "k d_theta"], theta: Float[np.ndarray, "m d_theta"], names: tuple[str, ...]
-) -> None:
-    """Warn if the prior reaches where nothing was simulated: `draws` of the prior outside the range of `theta`."""
-    outside = ((draws < theta.min(axis=0)) | (draws > theta.max(axis=0))).mean(axis=0)
-    worst = int(outside.argmax())
-    if outside[worst] > _UNSEEN:
-        warnings.warn(
-            f"{outside[worst]:.0%} of the prior lies where {names[worst]} was never simulated (the simulations reach "
-            f"from {theta[:, worst].min():.4g} to {theta[:, worst].max():.4g}): the surrogate extrapolates there. "
-            "Simulate from the prior, or from something wider.",
-            stacklevel=3,
-        )
-
-
-def as_weight(weight: Any) -> Weight:
-    """`weight`, if it is one."""
-    return _checks.instance(weight, "weight", Weight, "nsmbayes.IMQ(zeta=2.0)")
-
-
-def as_settings(settings: Any, default: TrainingSettings) -> TrainingSettings:
-    """`settings`, or the default for None."""
-    if settings is None:
-        return default
-    return _checks.instance(settings, "settings", TrainingSettings, "nsmbayes.TrainingSettings(max_epochs=100)")

@@ -1,7 +1,28 @@
-from nsmbayes.posteriors.conjugate import ConjugatePosterior as ConjugatePosterior
-from nsmbayes.posteriors.drawn import DrawnPosterior as DrawnPosterior
-from nsmbayes.posteriors.generalised import GeneralisedPosterior as GeneralisedPosterior
-from nsmbayes.posteriors.learning_rate import Calibration as Calibration
-from nsmbayes.posteriors.learning_rate import Verdict as Verdict
+"""Posteriors: what every one can answer, and how each kind is made."""
 
-Posterior = ConjugatePosterior | GeneralisedPosterior
+from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior, Provenance
+from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
+from nsmbayes.posteriors.conjugate import ConjugatePosterior
+from nsmbayes.posteriors.empirical import Empirical
+from nsmbayes.posteriors.influence import Influence
+from nsmbayes.posteriors.outliers import Outlier, outlier_table
+from nsmbayes.posteriors.sampled import GeneralisedPosterior, Modes, SampledPosterior
+from nsmbayes.posteriors.stored import StoredPosterior, load_posterior
+
+__all__ = [
+    "Posterior",
+    "Provenance",
+    "LOW_WEIGHT",
+    "ConjugatePosterior",
+    "ConjugateBatch",
+    "batch_posteriors",
+    "SampledPosterior",
+    "GeneralisedPosterior",
+    "StoredPosterior",
+    "load_posterior",
+    "Modes",
+    "Empirical",
+    "Influence",
+    "Outlier",
+    "outlier_table",
+]

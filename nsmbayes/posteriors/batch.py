@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
-from nsmbayes._seeds import seed_key
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import seed_key
+from nsmbayes.errors import InputError
 from nsmbayes.losses import Quadratic
-from nsmbayes.posteriors.conjugate import gaussian_posterior
-from nsmbayes.posteriors.family_loss import LossRecipe, total_loss
+from nsmbayes.losses.conjugacy import gaussian_posterior
+from nsmbayes.losses.statistics import LossRecipe, total_loss
 from nsmbayes.priors import GaussianPrior
+from nsmbayes.scatter import LocationScatter, fit_batch
 from nsmbayes.surrogates import NoisyFamily
-from nsmbayes.weights import LocationScatter, fit_batch
 
 _ROWS = 1600  # observations whose hidden layers are in memory at once
 
@@ -36,8 +36,8 @@ class ConjugateBatch:
 
     def sample(self, draws: int, seed: int = 0) -> Float[np.ndarray, "k draws d"]:
         """`draws` independent draws from each posterior."""
-        rng = np.random.default_rng(_checks.integer(seed, "seed"))
-        noise = rng.standard_normal((len(self), _checks.integer(draws, "draws"), self.mean.shape[1]))
+        rng = np.random.default_rng(checks.integer(seed, "seed"))
+        noise = rng.standard_normal((len(self), checks.integer(draws, "draws"), self.mean.shape[1]))
         return self.mean[:, None] + noise @ np.linalg.cholesky(self.covariance).transpose(0, 2, 1)
 
 
@@ -56,7 +56,7 @@ def batch_posteriors(
         tied = np.flatnonzero(~ok)
         raise InputError(
             f"`x` has {len(tied)} data sets too tied for a robust scatter (first: {tied[0]}). Add jitter of one "
-            "lattice step, or leave them out."
+            "grid step, or leave them out."
         )
     centres = LocationScatter.from_scatter(location, scatter, recipe.estimator)
     if isinstance(recipe.family, NoisyFamily):

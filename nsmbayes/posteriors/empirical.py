@@ -4,9 +4,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from nsmbayes.calibration import region_contains
+
 _KDE_POINTS = 4000  # a kernel density estimate of more draws looks the same and takes longer
-_FLAT = 1e-12  # eigenvalues of a correlation matrix below this are zero but for rounding
-_OFF = 1e-6  # standard deviations that a point may be off the subspace of the draws by rounding
 
 
 class Empirical:
@@ -16,7 +16,7 @@ class Empirical:
         self.draws = draws
         self.mean: Float[np.ndarray, " d"] = draws.mean(axis=0)
         self.covariance: Float[np.ndarray, "d d"] = np.atleast_2d(np.cov(draws.T))
-        self.stds: Float[np.ndarray, " d"] = np.sqrt(np.diag(self.covariance))
+        self.std: Float[np.ndarray, " d"] = np.sqrt(np.diag(self.covariance))
 
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Density of parameter j on a grid, by a kernel density estimate; of a chain that never moved, one peak."""
@@ -35,17 +35,5 @@ class Empirical:
         return float(((self.draws - theta_true) ** 2).sum(axis=1).mean())
 
     def covers(self, theta: Float[np.ndarray, " d"], level: float) -> bool:
-        """Whether the central region of probability `level` contains theta.
-
-        The region is an ellipsoid: Mahalanobis distances from the mean of the draws, cut at their own quantile. It is
-        flat if the draws are: those of a chain that hardly moved lie on a line or a plane.
-        """
-        scale = np.where(self.stds > 0, self.stds, 1.0)
-        z, point = (self.draws - self.mean) / scale, (theta - self.mean) / scale
-        eigenvalues, axes = np.linalg.eigh(self.covariance / np.outer(scale, scale))
-        flat = eigenvalues <= _FLAT
-        if np.abs(point @ axes[:, flat]).max(initial=0.0) > _OFF:
-            return False
-        whiten = axes[:, ~flat] / np.sqrt(eigenvalues[~flat])
-        distances, distance = (((each @ whiten) ** 2).sum(axis=-1) for each in (z, point))
-        return bool(distance <= np.quantile(distances, level))
+        """Whether the central region of probability `level` contains theta; see `region_contains`."""
+        return region_contains(self.draws, theta, level)

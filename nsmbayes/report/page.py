@@ -11,11 +11,12 @@ from jaxtyping import Bool, Float
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from nsmbayes._files import write_text
-from nsmbayes.posteriors import Posterior
-from nsmbayes.report.plots import plot_calibration, plot_marginals, plot_pairs, plot_weights
-from nsmbayes.report.style import STYLE, save
-from nsmbayes.robustness import outliers
+from nsmbayes._internal.files import write_text
+from nsmbayes.plotting import plot_calibration, plot_marginals, plot_pairs, plot_weights
+from nsmbayes.plotting.style import STYLE, save
+from nsmbayes.plotting.weights import weighs_alike
+from nsmbayes.posteriors import LOW_WEIGHT, Posterior
+from nsmbayes.posteriors.outliers import HEAD
 
 _CSS = """
 :root { color-scheme: light; }
@@ -45,44 +46,21 @@ def write_report(
     """Write `report.html` and its figures (PNG and SVG) to `folder`; return the path of the page."""
     folder = Path(folder)
     title = title or f"{posterior.label} posterior"
-    figures: list[tuple[str, Figure, str]] = [
-        (
-            "weights",
-            plot_weights(posterior, is_outlier=is_outlier),
-            "Observations, and how far each is trusted. With a weight near zero it cannot move the posterior.",
-        ),
-        (
-            "marginals",
-            plot_marginals({posterior.label: posterior, **(comparisons or {})}, truth=truth),
-            "Marginal posterior densities." + ("" if truth is None else " Dashed: the true parameters."),
-        ),
-    ]
-    if posterior.dim > 1:
-        figures.append(
-            (
-                "pairs",
-                plot_pairs({posterior.label: posterior, **(comparisons or {})}, truth=truth),
-                "Every pair of parameters: the regions that hold 50 and 95 % of each posterior, and some of its draws.",
-            )
-        )
-    learning_rate = ""
-    if posterior.calibration is not None:
-        learning_rate = f"How the learning rate was chosen: {posterior.calibration.describe()}"
-        if len(posterior.calibration.betas) > 1:
-            figures.append(("calibration", plot_calibration(posterior.calibration), learning_rate))
-            learning_rate = ""
+    shown = {posterior.label: posterior, **(comparisons or {})}
+    alike = weighs_alike(posterior)
+    figures = _figures(posterior, shown, truth, is_outlier, alike)
     for name, fig, _ in figures:
         save(fig, folder, name)
     body = [
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="lead">{posterior.n:,} observations, {posterior.dim} parameter{"s" * (posterior.dim > 1)}, '
         f"β = {posterior.beta:.4g}</p>",
-        f'<p class="box">{html.escape(_verdict(posterior))}</p>',
+        f'<p class="box">{html.escape(_verdict(posterior, alike))}</p>',
         *(
             f'<p class="box warning">The chains of the {html.escape(label)} posterior have not converged: do not rely '
             "on its numbers. Sample longer or from more chains.</p>"
-            for label, shown in {posterior.label: posterior, **(comparisons or {})}.items()
-            if not shown.converged
+            for label, each in shown.items()
+            if not each.converged
         ),
         "<h2>Parameters</h2>",
         _parameters(posterior, truth),
@@ -90,11 +68,11 @@ def write_report(
             f"<figure>{_svg(fig, name)}<figcaption>{html.escape(caption)}</figcaption></figure>"
             for name, fig, caption in figures
         ),
-        f"<p>{html.escape(learning_rate)}</p>" if learning_rate else "",
+        _short_calibration(posterior),
         "<h2>What is guaranteed</h2>",
         _guarantee(posterior),
         "<h2>Observations it distrusts</h2>",
-        _distrusted(posterior),
+        _distrusted(posterior, alike),
     ]
     if facts:
         body += ["<h2>Numbers</h2>", _table((), list(facts.items()), kind="facts")]
@@ -106,14 +84,57 @@ def write_report(
     return write_text(folder / "report.html", page)
 
 
-def _verdict(posterior: Posterior) -> str:
-    weights = posterior.weights
-    doubtful = int((weights < 0.1).sum())
-    if not doubtful:
-        return "No observation stands far from the bulk: every weight is at least 0.1."
+def _figures(
+    posterior: Posterior,
+    shown: dict[str, Posterior],
+    truth: Float[np.ndarray, " d"] | None,
+    is_outlier: Bool[np.ndarray, " n"] | None,
+    alike: bool,
+) -> list[tuple[str, Figure, str]]:
+    """The figures, each with its name and its caption."""
+    trust = "Observations, and the weight of each. One with a weight near zero cannot move the posterior."
+    if alike:
+        trust = f"Observations, and the weight of each: {posterior.label} weighs all of them alike."
+    figures = [
+        ("weights", plot_weights(posterior, is_outlier=is_outlier), trust),
+        (
+            "marginals",
+            plot_marginals(shown, truth=truth),
+            "Marginal posterior densities." + ("" if truth is None else " Dashed: the true parameters."),
+        ),
+    ]
+    if posterior.dim > 1:
+        caption = (
+            "Every pair of parameters: the regions that hold 50 and 95 % of each posterior, and some of its draws."
+        )
+        figures.append(("pairs", plot_pairs(shown, truth=truth), caption))
+    if posterior.calibration is not None and len(posterior.calibration.betas) > 1:
+        figures.append(("calibration", plot_calibration(posterior.calibration), _calibration(posterior)))
+    return figures
+
+
+def _calibration(posterior: Posterior) -> str:
+    """How the learning rate was chosen, or nothing if it was given."""
+    if posterior.calibration is None:
+        return ""
+    return f"How the learning rate was chosen: {posterior.calibration.describe()}"
+
+
+def _short_calibration(posterior: Posterior) -> str:
+    """A paragraph on the calibration where there are too few values for a figure of it."""
+    few = posterior.calibration is not None and len(posterior.calibration.betas) < 2
+    return f"<p>{html.escape(_calibration(posterior))}</p>" if few else ""
+
+
+def _verdict(posterior: Posterior, alike: bool) -> str:
+    if alike:
+        return f"{posterior.label} weighs all observations alike: it does not say which of them are outliers."
+    low = int((posterior.weights < LOW_WEIGHT).sum())
+    if not low:
+        return f"No observation is far from the bulk: every weight is at least {LOW_WEIGHT}."
     return (
-        f"{doubtful:,} of {posterior.n:,} observations stand so far from the bulk that their weight is below 0.1. They "
-        "hardly move the posterior, however far out they lie."
+        f"{low:,} of {posterior.n:,} observations are so far from the bulk that their weight is below {LOW_WEIGHT}. "
+        "They hardly move the posterior, however far out they are."
     )
 
 
@@ -123,8 +144,8 @@ def _parameters(posterior: Posterior, truth: Float[np.ndarray, " d"] | None) -> 
     )
     rows = []
     for j, name in enumerate(posterior.parameter_names):
-        mean, std = posterior.mean[j], posterior.stds[j]
-        numbers = [mean, std, *posterior.interval(j), posterior.prior.mean[j], posterior.prior.stds[j]]
+        mean, std = posterior.mean[j], posterior.std[j]
+        numbers = [mean, std, *posterior.interval(j), posterior.prior.mean[j], posterior.prior.std[j]]
         numbers += [] if truth is None else [truth[j]]
         rows.append([name, *(f"{value:.3f}" for value in numbers)])
     return _table(head, rows)
@@ -139,17 +160,21 @@ def _guarantee(posterior: Posterior) -> str:
     constants = [(name, f"{value:.4g}") for name, value in certificate.constants.items()]
     details = f"<details><summary>Constants</summary>{_table((), constants, kind='facts')}</details>"
     return (
-        f'<p class="{kind}">{html.escape(certificate.verdict)}</p><p>By {html.escape(certificate.theorem)}.</p>'
+        f'<p class="{kind}">{html.escape(certificate.verdict)}</p><p>Based on: {html.escape(certificate.theorem)}.</p>'
         + _table(("assumption", "", "why"), rows, kind="facts")
         + notes
         + (details if constants else "")
     )
 
 
-def _distrusted(posterior: Posterior) -> str:
-    rows = outliers(posterior)
-    note = f"<p>The {len(rows)} smallest weights. Influence: KL divergence to the posterior without it.</p>"
-    return note + _table(("row", "value", "weight", "influence"), [row.cells() for row in rows])
+def _distrusted(posterior: Posterior, alike: bool) -> str:
+    if alike:
+        return f"<p>None: {html.escape(posterior.label)} weighs all observations alike, outliers as well.</p>"
+    rows = posterior.outliers()
+    note = (
+        f"<p>The {len(rows)} smallest weights. Influence: KL divergence to the posterior without the observation.</p>"
+    )
+    return note + _table(HEAD, [row.cells() for row in rows])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers") -> str:
@@ -159,7 +184,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "n
 
 
 def _svg(fig: Figure, name: str) -> str:
-    """The figure as an element of the page; `name` keeps its ids apart from those of other figures."""
+    """The figure as an element of the page; `name` keeps its ids different from those of other figures."""
     buffer = io.StringIO()
     with rc_context(STYLE):
         fig.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))

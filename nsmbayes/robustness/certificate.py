@@ -1,17 +1,22 @@
 """What has been proved about the robustness of one posterior, and in which words."""
 
+import math
 import textwrap
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+from nsmbayes.errors import InputError
 
 _WIDTH = 110
+_INFORMATIVE = 100.0  # a larger KL divergence says no more than that there is a bound
 _MEANINGS = {
     "A1": "the weight and its gradient are bounded",
     "A2": "log q is twice differentiable in x, and what the loss integrates is bounded",
     "A3": "q is an exponential family, linear in theta",
-    "A4": "the weight holds down the growth of the score and of its derivative in x, for all theta",
-    "A4'": "the same by powers of |x| and |theta|, with inverse multiquadric weight and a sub-exponential prior",
-    "A5": "the derivatives of T and b are held down by the weight",
+    "A4": "the weight bounds the growth of the score and of its derivative in x, for all theta",
+    "A4'": "as A4, by powers of |x| and |theta|, with an inverse multiquadric weight and a sub-exponential prior",
+    "A5": "the weight bounds the derivatives of T and b",
     "prior": "the prior has a bounded density and sub-exponential tails",
     "scatter": "the location and scatter behind the weight cannot be moved far by a few observations",
 }
@@ -24,9 +29,6 @@ class Check(NamedTuple):
     why: str
 
 
-_TELLING = 100.0  # a KL divergence beyond this says no more than that there is a bound
-
-
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """A theorem about one posterior: about its network, weight, prior, location and scatter as they are.
@@ -36,28 +38,28 @@ class Certificate:
 
     Example:
         >>> from nsmbayes.robustness import Certificate, Check
-        >>> checks = {"A1": Check(False, "the weight is a function of the user's, of which nothing is known")}
+        >>> checks = {"A1": Check(False, "nothing is known about the weight MyWeight")}
         >>> certificate = Certificate(theorem="Theorem 2", checks=checks)
         >>> certificate.robust
         False
         >>> print(certificate.verdict)
-        NOT certified robust: the weight is a function of the user's, of which nothing is known (A1).
+        NOT certified robust: nothing is known about the weight MyWeight (A1).
     """
 
     theorem: str
     """The result that gives the guarantee, or that excludes it."""
     checks: dict[str, Check]
-    """Every assumption that was looked at, by its name in the paper; also "prior" and "scatter"."""
+    """Every assumption that was checked, by its name in the paper; also "prior" and "scatter"."""
     assumption: str | None = None
     """The assumption through which robustness follows: "A4", "A4'" or "A5"; None if it does not."""
     constants: dict[str, float] = field(default_factory=dict)
     """Explicit constants, rounded outward; see the documentation for their names."""
     influence_bound: float | None = None
-    """KL(posterior || posterior with one observation replaced) is at most this, with the weight as it stands."""
+    """KL(posterior || posterior with one observation replaced) is at most this, with the weight kept fixed."""
     vanishing: bool = False
-    """Whether an observation's part in the loss tends to 0 as it moves away, as if it were not there."""
+    """Whether the loss of an observation tends to 0 as it moves away, as if it were not there."""
     notes: tuple[str, ...] = ()
-    """What a reader should know besides."""
+    """What else a reader should know."""
 
     @property
     def robust(self) -> bool:
@@ -66,21 +68,21 @@ class Certificate:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The assumptions that do not hold, or that could not be shown to."""
+        """The assumptions that do not hold, or could not be proved."""
         return tuple(name for name, check in self.checks.items() if check.holds is False)
 
     def without_bound(self) -> "Certificate":
-        """The same without an influence bound: what is not robust has none."""
+        """A copy without an influence bound, for what is not robust."""
         return replace(self, influence_bound=None)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Whether robustness has been proved, and why or why not, in one sentence."""
         if not self.robust:
             reasons = "; ".join(dict.fromkeys(f"{self.checks[name].why} ({name})" for name in self.failures))
             return f"NOT certified robust: {reasons or self.theorem}."
         bound = ""
-        if self.influence_bound is not None and self.influence_bound <= _TELLING:
+        if self.influence_bound is not None and self.influence_bound <= _INFORMATIVE:
             bound = f"; it changes the posterior by a KL divergence of at most {self.influence_bound:.3g}"
         return f"Certified robust ({self.assumption}): one observation has bounded influence wherever it lies{bound}."
 
@@ -115,12 +117,39 @@ class Certificate:
             "assumption": self.assumption,
             "theorem": self.theorem,
             "verdict": self.verdict,
-            "influence_bound": self.influence_bound,
+            "influence_bound": _finite_or_none(self.influence_bound),
             "vanishing": self.vanishing,
             "checks": {name: {"holds": check.holds, "why": check.why} for name, check in self.checks.items()},
-            "constants": {k: v if abs(v) < float("inf") else None for k, v in self.constants.items()},
+            "constants": {name: _finite_or_none(value) for name, value in self.constants.items()},
             "notes": list(self.notes),
         }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Certificate":
+        """The certificate of which `as_json` made `document`.
+
+        A constant that is None comes back as infinity: a bound that was not finite says nothing, and infinity says no
+        more. `robust` and `verdict` are not read; they follow from the rest.
+        """
+        missing = [name for name in _FIELDS if name not in document]
+        if missing:
+            raise InputError(f"`document` must be what Certificate.as_json() returned; it lacks {missing[0]!r}.")
+        return cls(
+            theorem=document["theorem"],
+            checks={name: Check(check["holds"], check["why"]) for name, check in document["checks"].items()},
+            assumption=document["assumption"],
+            constants={name: math.inf if value is None else value for name, value in document["constants"].items()},
+            influence_bound=document["influence_bound"],
+            vanishing=document["vanishing"],
+            notes=tuple(document["notes"]),
+        )
+
+
+_FIELDS = tuple(field.name for field in fields(Certificate))
+
+
+def _finite_or_none(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _sentence(why: str) -> str:

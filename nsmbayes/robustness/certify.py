@@ -1,32 +1,55 @@
 """From a posterior to its certificate."""
 
+from collections.abc import Callable
 from typing import Any
 
-from nsmbayes._precision import double_precision
-from nsmbayes.posteriors.conjugate import ConjugatePosterior
-from nsmbayes.posteriors.data_loss import NLELoss, NSMLoss
-from nsmbayes.posteriors.generalised import GeneralisedPosterior
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses import NLELoss, NLESetting, NSMLoss, NSMSetting
+from nsmbayes.losses.statistics import FamilyLoss, NoisyFamilyLoss
+from nsmbayes.posteriors import ConjugatePosterior, GeneralisedPosterior
 from nsmbayes.robustness.certificate import Certificate, Check
 from nsmbayes.robustness.conjugate import certify_conjugate
 from nsmbayes.robustness.general import certify_nsm
+
+
+def certify_nle(posterior: GeneralisedPosterior) -> Certificate:
+    """Theorem 1: NLE is not robust."""
+    del posterior
+    why = "-log q is unbounded in x, since q is a density: the farther an outlier, the greater its influence"
+    return Certificate(theorem="Theorem 1: NLE is not robust", checks={"A4": Check(False, why)})
+
+
+CERTIFIERS: dict[tuple[type, ...], Callable[[Any], Certificate]] = {
+    (ConjugatePosterior, FamilyLoss): certify_conjugate,
+    (ConjugatePosterior, NoisyFamilyLoss): certify_conjugate,
+    (GeneralisedPosterior, NSMSetting, NSMLoss): certify_nsm,
+    (GeneralisedPosterior, NLESetting, NLELoss): certify_nle,
+}
+"""What is known about a posterior by its type and the types of what its loss is made of.
+
+Types are looked up exactly, since a subclass may behave differently.
+"""
 
 
 @double_precision
 def certify(posterior: Any) -> Certificate:
     """The certificate of a posterior; what `posterior.certificate` holds.
 
-    A posterior of a kind that no theorem is known for is not certified: nothing is ever assumed. Kinds are matched
-    exactly, since a subclass may do as it likes.
+    A posterior of a kind that no theorem is known for is not certified: nothing is ever assumed.
     """
-    if type(posterior) is ConjugatePosterior:
-        return certify_conjugate(posterior)
-    kind = type(posterior)
-    if kind is GeneralisedPosterior:
-        kind = type(posterior.target.loss)
-        if kind is NSMLoss:
-            return certify_nsm(posterior, posterior.target.loss)
-        if kind is NLELoss:
-            why = "-log q is unbounded in x, since q is a density: the farther an outlier, the greater its influence"
-            return Certificate(theorem="Theorem 1: NLE is not robust", checks={"A4": Check(False, why)})
-    why = f"no theorem is known for a {kind.__name__}"
+    types = _types(posterior)
+    if types in CERTIFIERS:
+        return CERTIFIERS[types](posterior)
+    known = {each for key in CERTIFIERS for each in key}
+    unknown = next((each for each in types if each not in known), types[-1])
+    why = f"no theorem is known for a {unknown.__name__}"
     return Certificate(theorem="no theorem", checks={"A4": Check(False, why)})
+
+
+def _types(posterior: Any) -> tuple[type, ...]:
+    """The key of a posterior in `CERTIFIERS`."""
+    if isinstance(posterior, ConjugatePosterior):
+        return type(posterior), type(posterior.statistics.loss)
+    if isinstance(posterior, GeneralisedPosterior):
+        return type(posterior), type(posterior.setting), type(posterior.target.loss)
+    return (type(posterior),)

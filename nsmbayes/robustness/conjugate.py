@@ -9,42 +9,44 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes.posteriors.conjugate import ConjugatePosterior, diagonalise
-from nsmbayes.posteriors.family_loss import DataSetLoss, FamilyLoss, NoisyFamilyLoss
+from nsmbayes.losses.conjugacy import diagonalise
+from nsmbayes.losses.statistics import DataSetLoss, FamilyLoss, NoisyFamilyLoss
+from nsmbayes.posteriors import ConjugatePosterior
+from nsmbayes.robustness.bounds.family import family_bounds
+from nsmbayes.robustness.bounds.growth import Metric, metric
+from nsmbayes.robustness.bounds.line_search import Pull, pull_anywhere, pull_on_the_line
+from nsmbayes.robustness.bounds.rounding import eigenvalue_range, up
+from nsmbayes.robustness.bounds.weights import WeightBounds, weight_bounds
 from nsmbayes.robustness.certificate import Certificate, Check
-from nsmbayes.robustness.family import family_bounds
-from nsmbayes.robustness.growth import Metric, metric
-from nsmbayes.robustness.line_search import Pull, pull_anywhere, pull_on_the_line
 from nsmbayes.robustness.parts import all_finite, check_scatter, check_weight, notes
-from nsmbayes.robustness.rounding import eigenvalue_range, up
-from nsmbayes.robustness.weight_bounds import WeightBounds, weight_bounds
 from nsmbayes.surrogates import ExponentialFamily, Frame, NoisyFamily, TanhNetwork
 
 
 class _Level(NamedTuple):
-    """The loss at one noise level, and what it counts for an observation."""
+    """The loss at one noise level, and what an observation counts there."""
 
-    share: float
+    quadrature_weight: float
     loss: FamilyLoss
     at: Metric
 
 
 def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
     """Which of A1, A2, A3, A4 and A5 hold, and the constants."""
-    loss, centre = posterior.point_loss, posterior.point_loss.centre
+    loss, centre = posterior.statistics.loss, posterior.statistics.loss.centre
     weight, losses = weight_bounds(loss.weight), _losses(loss)
-    levels = [_Level(share, part, at) for share, part in losses if (at := _metric(part)) is not None]
+    levels = [_Level(counts, part, at) for counts, part in losses if (at := _metric(part)) is not None]
     regular = len(levels) == len(losses)
     checks = {"A1": check_weight(loss.weight, weight)} | _check_families([part.family for _, part in losses])
     constants: dict[str, float] = {}
-    bound, why = None, "it could not be shown without the rest"
+    bound, why = None, "it could not be proved without the rest"
     if weight is not None and regular and checks["A3"].holds:
         constants = _constants(levels, weight, posterior.mean)
-        bound = _influence_bound(posterior, levels, weight)
-        why = "tanh and its derivatives are bounded, hence those of T and b, for this weight and every bounded one"
+        bound, why = _influence_bound(posterior, levels, weight), "its constants are not finite"
     shown = bound is not None and all(map(math.isfinite, (bound, *constants.values())))
-    checks["A4"] = Check(shown, "by the lemma that links it to A5: b is bounded too, and the prior is Gaussian")
-    checks["A5"] = Check(shown, why)
+    lemma = "by the lemma that links it to A5: b is bounded too, and the prior is Gaussian"
+    bounded = "tanh and its derivatives are bounded, hence those of T and b, for this weight and every bounded one"
+    checks["A4"] = Check(shown, lemma if shown else why)
+    checks["A5"] = Check(shown, bounded if shown else why)
     checks["prior"] = Check(True, "it is Gaussian")
     checks["scatter"] = check_scatter(centre, regular=regular)
     certificate = Certificate(
@@ -60,19 +62,20 @@ def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
 
 
 def _losses(loss: DataSetLoss) -> list[tuple[float, FamilyLoss]]:
-    """The loss at each noise level, with what it counts at most; nothing for a loss that is not known here."""
+    """The loss at each noise level, with what an observation counts there at most; empty for an unknown loss."""
     if type(loss) is FamilyLoss:
         return [(1.0, loss)]
     networks = {type(loss.family.T), type(loss.family.b)}
     if type(loss) is not NoisyFamilyLoss or type(loss.family) is not NoisyFamily or networks != {TanhNetwork}:
         return []
     (level_of, _), noisy = loss.points(np.asarray(loss.centre.location)[None])
-    level_of, share = level_of[noisy.point[0]], np.abs(noisy.share[0])  # the same for every observation
+    level_of = level_of[noisy.node_index[0]]  # the same for every observation
+    counts = np.abs(noisy.quadrature_weight[0])
     families = _at_every_noise(loss.family, jnp.asarray(loss.noise))
     parts = []
-    for i in range(len(loss.levels)):
+    for i in range(len(loss.noise_levels)):
         family, centre = jax.tree.map(lambda a, i=i: np.asarray(a)[i], (families, loss.smoothed))
-        parts.append((up(float(share[level_of == i].sum())), FamilyLoss(family, loss.weight, centre, loss.basis)))
+        parts.append((up(float(counts[level_of == i].sum())), FamilyLoss(family, loss.weight, centre, loss.basis)))
     return parts
 
 
@@ -90,14 +93,14 @@ def _check_families(families: list[ExponentialFamily]) -> dict[str, Check]:
         type(family) is ExponentialFamily and type(family.T) is type(family.b) is TanhNetwork for family in families
     )
     if known and all(map(all_finite, families)):
-        smooth = "tanh is smooth. Bounded T and b make no density, but neither the loss nor the theorem needs one"
+        smooth = "tanh is smooth. Bounded T and b give no normalised density, but neither loss nor theorem needs one"
         return {"A2": Check(True, smooth), "A3": Check(True, "T and b are networks with one tanh layer")}
     why = "the family has weights that are NaN or infinite" if known else "T and b are not one-layer tanh networks"
     return {"A2": Check(False, why), "A3": Check(False, why)}
 
 
 def _constants(levels: list[_Level], weight: WeightBounds, theta: Float[np.ndarray, " d_theta"]) -> dict[str, float]:
-    """Those of A5, with w <= 1, and of the lemma that links it to A4; the largest over the levels."""
+    """The constants of A5, with w <= 1, and of the lemma that links it to A4; the largest over the levels."""
 
     def of_level(level: _Level) -> dict[str, float]:
         bounds = family_bounds(level.loss.family, np.asarray(level.loss.basis), theta)
@@ -121,7 +124,7 @@ def _influence_bound(posterior: ConjugatePosterior, levels: list[_Level], weight
     """An upper bound of PIF_KL over all x, whichever observation it replaces."""
     if not posterior.resolution:
         return _with_one_rate(posterior, levels, weight)
-    S, λ, _, b = diagonalise(posterior.prior, posterior.total)
+    S, λ, _, b = diagonalise(posterior.prior, posterior.statistics.total)
     pull = _total_pull(levels, weight, posterior.prior.mean, S.T)
     lowered_from = (posterior.resolution**-2 - 1) / (2 * posterior.beta)
     if up(float(λ[-1]) + pull.precision) < lowered_from:  # whatever x is, no direction meets the limit
@@ -132,17 +135,18 @@ def _influence_bound(posterior: ConjugatePosterior, levels: list[_Level], weight
 def _with_one_rate(posterior: ConjugatePosterior, levels: list[_Level], weight: WeightBounds) -> float:
     """The bound for a learning rate that is a number.
 
-    In coordinates of theta in which the precision P is the identity: let E_j be the part of observation j in it, E that
-    of x, and v = w^2 (dT s + lap T) + dT grad w^2 its pull on the mean, s the score at the posterior mean. Then
+    In coordinates of theta in which the precision P is the identity: let E_j be what observation j adds to it, E what
+    x adds, and v = w^2 (dT s + lap T) + dT grad w^2 its pull on the mean, s the score at the posterior mean. Then
     2 KL = tr(E - E_j) - log det(I - E_j + E) + 4 beta^2 (v - v_j)' (I - E_j + E)^-1 (v - v_j).
     E and E_j are nonnegative with traces of at most t = 2 beta sup w^2 |dT|^2, so that the first two terms are at most
-    t + sum(-log(1 - e_i) - e_i), e_i the eigenvalues of E_j. No 1 - e_i is below 1 - t, nor below the prior's share.
+    t + sum(-log(1 - e_i) - e_i), e_i the eigenvalues of E_j. All 1 - e_i are at least 1 - t, and at
+    least the smallest eigenvalue of the prior's precision in these coordinates.
     """
-    k, change = 2 * posterior.beta, np.linalg.inv(np.linalg.cholesky(posterior._precision))
+    k, change = 2 * posterior.beta, np.linalg.inv(np.linalg.cholesky(posterior.precision))
     pull = _total_pull(levels, weight, posterior.mean, change)
-    share = change @ posterior.prior.precision @ change.T
+    from_prior = change @ posterior.prior.precision @ change.T
     trace = up(k * pull.precision)
-    rest = max(eigenvalue_range((share + share.T) / 2)[0], 1 - trace)
+    rest = max(eigenvalue_range((from_prior + from_prior.T) / 2)[0], 1 - trace)
     if not rest > 0:
         return math.inf
     return up(0.5 * (trace + up(_lost(trace, rest, posterior.dim)) + (2 * k * pull.mean) ** 2 / rest))
@@ -168,7 +172,7 @@ def _with_rates(posterior: ConjugatePosterior, pull: Pull, λ: Float[np.ndarray,
     smallest = 1 + min(k * float(λ[0]) * (1 - 1e-9), limit - 1)
     largest = min(limit, 1 + k * (float(λ[-1]) + pull.precision))
     relative = up(k * changed / smallest)  # |P^-1/2 (P^c - P) P^-1/2|_F
-    spread = math.sqrt(posterior.dim) * relative + np.linalg.slogdet(posterior._precision)[1]
+    spread = math.sqrt(posterior.dim) * relative + np.linalg.slogdet(posterior.precision)[1]
     spread -= np.linalg.slogdet(posterior.prior.precision)[1]  # no P^c is below the prior's precision
     if relative < 1:
         spread = min(spread, relative**2 / (2 * (1 - relative)))  # e - log(1 + e) <= e^2 / 2 / (1 - |e|)
@@ -183,7 +187,9 @@ def _total_pull(
 ) -> Pull:
     """The pull of one observation, summed over the levels."""
     pulls = [_pull(level, weight, theta, change) for level in levels]
-    return Pull(*(up(sum(level.share * p[i] for level, p in zip(levels, pulls, strict=True))) for i in (0, 1)))
+    return Pull(
+        *(up(sum(level.quadrature_weight * p[i] for level, p in zip(levels, pulls, strict=True))) for i in (0, 1))
+    )
 
 
 def _pull(

@@ -5,23 +5,30 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from nsmbayes.posteriors.data_loss import NSMLoss
-from nsmbayes.posteriors.generalised import GeneralisedPosterior
+from nsmbayes.losses import NSMLoss
+from nsmbayes.posteriors import GeneralisedPosterior
+from nsmbayes.robustness.bounds.growth import (
+    Growth,
+    LossBounds,
+    NotCovered,
+    largest_zeta,
+    loss_bounds,
+    metric,
+    vanishes,
+)
+from nsmbayes.robustness.bounds.prior_tails import Tails, tails
+from nsmbayes.robustness.bounds.rounding import up
+from nsmbayes.robustness.bounds.surrogates import surrogate_growths
+from nsmbayes.robustness.bounds.weights import WeightBounds, weight_bounds
 from nsmbayes.robustness.certificate import Certificate, Check
-from nsmbayes.robustness.flow import NotCovered, flow_growth, noisy_flow_growth
-from nsmbayes.robustness.growth import Growth, LossBounds, largest_zeta, loss_bounds, metric, vanishes
-from nsmbayes.robustness.mixture import COVERED, mixture_growth
 from nsmbayes.robustness.parts import all_finite, check_scatter, check_weight, notes
-from nsmbayes.robustness.prior_tails import Tails, tails
-from nsmbayes.robustness.rounding import up
-from nsmbayes.robustness.weight_bounds import WeightBounds, weight_bounds
-from nsmbayes.surrogates import MaskedAutoregressiveFlow, MixtureDensityNetwork, NoisyFlow
 from nsmbayes.weights import IMQ
 
 
-def certify_nsm(posterior: GeneralisedPosterior, loss: NSMLoss) -> Certificate:
-    """Which of A1, A2, A4 and A4' hold, and the constants."""
-    weight, centre = posterior._trust
+def certify_nsm(posterior: GeneralisedPosterior) -> Certificate:
+    """Which of A1, A2, A4 and A4' hold, and the constants, for a posterior whose loss is an `NSMLoss`."""
+    loss: NSMLoss = posterior.target.loss  # pyright: ignore[reportAssignmentType]
+    weight, centre = posterior.setting.weighting
     bounds, prior = weight_bounds(weight), tails(posterior.target.prior.distribution)
     levels = np.unique(np.asarray(loss.h))
     metrics = [at for h in levels if (at := metric(centre, loss.frame, float(h))) is not None]
@@ -29,8 +36,10 @@ def certify_nsm(posterior: GeneralisedPosterior, loss: NSMLoss) -> Certificate:
     checks = {"A1": check_weight(weight, bounds)}
     try:
         growths = _growths(loss, np.asarray(centre.location), levels)
-        checks["A2"] = Check(True, "what is left of it is that the gradient of the true density of x is integrable")
-        checks["A4"] = Check(False, "it could not be shown without the rest")
+        checks["A2"] = Check(
+            True, "the surrogate is smooth; the gradient of the true density of x is assumed to be integrable"
+        )
+        checks["A4"] = Check(False, "it could not be proved without the rest")
     except NotCovered as reason:
         growths = []
         checks["A2"] = Check(reason.smooth, "the surrogate is smooth" if reason.smooth else str(reason))
@@ -39,7 +48,7 @@ def certify_nsm(posterior: GeneralisedPosterior, loss: NSMLoss) -> Certificate:
     if bounds is not None and growths and regular:
         results = [loss_bounds(growth, bounds, at) for growth, at in zip(growths, metrics, strict=True)]
         checks["A4"] = _check_growth(growths, results, bounds)
-        constants = _constants(growths, results, _shares(loss, levels))
+        constants = _constants(growths, results, _level_weights(loss, levels))
         vanishing = all(vanishes(growth, bounds) for growth in growths)
     checks["A4'"] = _check_powers(checks["A4"], imq=type(weight) is IMQ, light=prior.light)
     checks["prior"] = _check_prior(prior)
@@ -57,24 +66,9 @@ def certify_nsm(posterior: GeneralisedPosterior, loss: NSMLoss) -> Certificate:
 
 def _growths(loss: NSMLoss, origin: Float[np.ndarray, " d_x"], levels: Float[np.ndarray, " levels"]) -> list[Growth]:
     """The growth of the surrogate at each level. Raises `NotCovered` where there is no proof."""
-    surrogate, kind = loss.surrogate, type(loss.surrogate)
-    if not all_finite(surrogate):
+    if not all_finite(loss.surrogate):
         raise NotCovered("the network has weights that are NaN or infinite")
-    if isinstance(surrogate, COVERED) and kind in COVERED:
-        return [mixture_growth(surrogate, loss.frame, origin, float(h)) for h in levels]
-    if isinstance(surrogate, MaskedAutoregressiveFlow) and kind is MaskedAutoregressiveFlow:
-        if levels.any():
-            raise NotCovered("a flow that was not trained with noise says nothing about noisy data", smooth=True)
-        return [flow_growth(surrogate, loss.frame, origin)]
-    if isinstance(surrogate, NoisyFlow) and (kind, type(surrogate.base)) == (NoisyFlow, MixtureDensityNetwork):
-        return [noisy_flow_growth(surrogate, loss.frame, origin, float(h)) for h in levels]
-    if kind.__name__ == "SbiMixture":
-        raise NotCovered(
-            "the precisions of sbi's mixture are unbounded in theta: Proposition 2 asks for eigenvalues bounded below, "
-            "without which the loss is not bounded below either",
-            smooth=True,
-        )
-    raise NotCovered(f"nothing is known about the growth of a {kind.__name__}, nor whether it is smooth everywhere")
+    return surrogate_growths(loss.surrogate, loss.frame, origin, levels)
 
 
 def _check_growth(growths: list[Growth], results: list[LossBounds], weight: WeightBounds) -> Check:
@@ -105,22 +99,22 @@ def _check_prior(prior: Tails) -> Check:
     )
 
 
-def _shares(loss: NSMLoss, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
-    """What an observation counts at each level, at most: the sum of |share| over its points there.
+def _level_weights(loss: NSMLoss, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
+    """What an observation counts at each level, at most: the sum of |quadrature weight| over its nodes there.
 
     In several dimensions every observation has nodes of its own; whichever is replaced, its nodes stay.
     """
-    point, share = np.asarray(loss.point), np.abs(np.asarray(loss.share))
-    level_of = np.broadcast_to(np.asarray(loss.h), loss.y.shape[:2]).ravel()[point]
-    return np.array([up(float(np.where(level_of == h, share, 0).sum(axis=1).max())) for h in levels])
+    index, weight = np.asarray(loss.node_index), np.abs(np.asarray(loss.quadrature_weight))
+    level_of = np.broadcast_to(np.asarray(loss.h), loss.y.shape[:2]).ravel()[index]
+    return np.array([up(float(np.where(level_of == h, weight, 0).sum(axis=1).max())) for h in levels])
 
 
 def _constants(
-    growths: list[Growth], results: list[LossBounds], shares: Float[np.ndarray, " levels"]
+    growths: list[Growth], results: list[LossBounds], level_weights: Float[np.ndarray, " levels"]
 ) -> dict[str, float]:
-    """Of the surrogate, the worst over the levels; f, g and the bounds of the loss, the sums over them.
+    """Constants of the surrogate, the worst over the levels, and of the loss: f, g and its bounds, summed over them.
 
-    With f^2 + 2 f + 2 g summed over levels the proposition on noise levels gives A4 for the whole. K1 and K2 are those
+    With f^2 + 2 f + 2 g summed over levels the proposition on noise levels gives A4 for the sum. K1 and K2 are those
     of A4': rho^k = (a + b |y|)^k <= (a + b)^k (1 + |y|^e) for k <= e.
     """
     names = growths[0].constants
@@ -134,21 +128,21 @@ def _constants(
         "K2": max(power_constant(g, p) for g in growths for p in (g.laplacian_below, g.laplacian_above)),
         "f": max(result.f for result in results),
         "g": max(result.g for result in results),
-        "loss_low": up(float(sum(s * result.low for s, result in zip(shares, results, strict=True)))),
-        "loss_high": up(float(sum(s * result.high for s, result in zip(shares, results, strict=True)))),
+        "loss_low": up(float(sum(w * result.low for w, result in zip(level_weights, results, strict=True)))),
+        "loss_high": up(float(sum(w * result.high for w, result in zip(level_weights, results, strict=True)))),
         "zeta_max": min(map(largest_zeta, growths)),
     }
 
 
 def _with_influence(certificate: Certificate, beta: float) -> Certificate:
-    """The influence bound: the loss of an observation lies between -loss_low and loss_high for all theta and x.
+    """With the influence bound: the loss of an observation lies between -loss_low and loss_high for all theta and x.
 
     Replacing one by another changes the log density, up to a constant, by a function whose range is at most
     R = 2 beta (loss_low + loss_high). The KL divergence is then at most R and, by Hoeffding's lemma, R^2 / 8.
     """
-    reach = up(2 * beta * (certificate.constants["loss_low"] + certificate.constants["loss_high"]))
+    log_range = up(2 * beta * (certificate.constants["loss_low"] + certificate.constants["loss_high"]))
     return dataclasses.replace(
         certificate,
-        constants=certificate.constants | {"log_density_range": reach},
-        influence_bound=up(min(reach, reach**2 / 8)),
+        constants=certificate.constants | {"log_density_range": log_range},
+        influence_bound=up(min(log_range, log_range**2 / 8)),
     )

@@ -1,32 +1,33 @@
-"""What the certificates of all posteriors share: the weight, the location and scatter, and what to say about them."""
+"""Checks and notes that the certificates of all posteriors share: about the weight, the location and scatter."""
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from nsmbayes.robustness.bounds.weights import WeightBounds
 from nsmbayes.robustness.certificate import Check
-from nsmbayes.robustness.weight_bounds import WeightBounds
-from nsmbayes.weights import LocationScatter, Weight
+from nsmbayes.scatter import LocationScatter
+from nsmbayes.weights import Weight
 
 _FAR = 5.0  # robust standard deviations from the bulk
-_MANY = 0.35  # share of observations so far away from which on the breakdown of the scatter is worth a word
+_MANY = 0.35  # fraction of observations so far away, beyond which a note warns that the scatter may break down
 
 
 def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
-    """A1."""
+    """Assumption A1: the weight and its gradient are bounded."""
     if bounds is None:
         return Check(False, f"{type(weight).__name__} is not a weight of this package, and nothing is known about it")
     return Check(True, f"w is at most 1 and |dw/dr| at most {bounds.slope_over_weight / 2:.4g}")
 
 
 def check_scatter(centre: LocationScatter, *, regular: bool) -> Check:
-    """Whether the location and scatter are robust, and fit to measure distances by."""
+    """Whether the location and scatter are robust, and whether distances can be measured by them."""
     if not centre.is_robust:
         why = f"the {centre.estimator!r} location and scatter follow a single outlier, and the weight with them"
         return Check(False, why)
     if not regular:
-        return Check(False, "the scatter is singular or not finite, so that it measures no distances")
+        return Check(False, "the scatter is singular or not finite, so that no distance can be measured by it")
     return Check(True, f"the {centre.estimator!r} estimates stay bounded while fewer than half the rows are outliers")
 
 
@@ -36,11 +37,11 @@ def all_finite(model: eqx.Module) -> bool:
 
 
 def notes(centre: LocationScatter, x: Float[np.ndarray, "n d_x"]) -> tuple[str, ...]:
-    """What a proof for these data does not say."""
+    """What a certificate for these data does not cover."""
     said = (
-        "This is a theorem about the posterior with weight and learning rate as they stand. The "
+        "This is a theorem about the posterior with its weight and learning rate kept fixed. The "
         f"{centre.estimator} location and scatter behind the weight are estimated from the same data: one more outlier "
-        "moves them by a bounded amount, and another certificate then holds. Inliers that follow another law, and "
+        "moves them by a bounded amount, and another certificate then holds. Inliers from another distribution, and "
         "models that are wrong in the bulk of the data, are not covered.",
     )
     distances = np.linalg.norm(np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T), axis=0)

@@ -1,14 +1,41 @@
 """Draws from a density known up to a constant: thin layers over BlackJAX, and an independence sampler of our own."""
 
-from nsmbayes.samplers.chains import ConvergenceError, Draws, require_converged
+from nsmbayes.samplers.chains import MAX_R_HAT, MIN_ESS, Draws, diagnose, has_converged, require_converged
 from nsmbayes.samplers.independence import sample_independence
+from nsmbayes.samplers.modes import minimise
 from nsmbayes.samplers.nuts import sample_nuts
 from nsmbayes.samplers.slice import sample_slice
+from nsmbayes.samplers.strategy import (
+    SAMPLERS,
+    AdaptiveSampler,
+    NUTSSampler,
+    Sampler,
+    SliceSampler,
+    as_sampler,
+    energy,
+)
+from nsmbayes.samplers.target import Target, each_loss, log_prior, log_prob, total_loss
 
 __all__ = [
-    "ConvergenceError",
     "Draws",
+    "MAX_R_HAT",
+    "MIN_ESS",
+    "has_converged",
     "require_converged",
+    "diagnose",
+    "Target",
+    "log_prob",
+    "log_prior",
+    "total_loss",
+    "each_loss",
+    "energy",
+    "Sampler",
+    "AdaptiveSampler",
+    "NUTSSampler",
+    "SliceSampler",
+    "SAMPLERS",
+    "as_sampler",
+    "minimise",
     "sample_independence",
     "sample_nuts",
     "sample_slice",

@@ -5,18 +5,16 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
+from blackjax.diagnostics import ess_bulk, ess_tail, rhat
 from jaxtyping import Array, Float, Int, Key
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import ConvergenceError, InputError
 
-LogDensity = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
+MAX_R_HAT, MIN_ESS = 1.05, 100.0  # beyond these, draws are not called converged
 
-
-class ConvergenceError(RuntimeError):
-    """What a sampler returned, or would have returned, are not draws from the posterior."""
+LogProb = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
 
 
 class Draws(NamedTuple):
@@ -27,11 +25,13 @@ class Draws(NamedTuple):
     acceptance_rate: Float[np.ndarray, " chains"]
     """Mean acceptance probability of each chain: NUTS aims at 0.8, slice sampling never refuses (1)."""
     divergences: Int[np.ndarray, " chains"]
-    """How many trajectories of each chain were cut off because their energy went astray; 0 for slice sampling."""
+    """How many trajectories of each chain were cut off because they diverged; 0 for slice sampling."""
     r_hat: Float[np.ndarray, " d"]
-    """Potential scale reduction of the chains cut into halves: 1 if all of them saw the same distribution."""
-    ess: Float[np.ndarray, " d"]
-    """Effective sample size: how many independent draws would be worth as much for the mean."""
+    """Rank-normalised split R-hat (Vehtari et al. 2021): 1 if all chains saw the same distribution."""
+    ess_bulk: Float[np.ndarray, " d"]
+    """Bulk effective sample size: how many independent draws would be worth as much for the mean."""
+    ess_tail: Float[np.ndarray, " d"]
+    """The same for the quantiles of 5 and 95 %."""
     note: str = ""
     """What a user should know of how they were made."""
 
@@ -41,10 +41,15 @@ class Draws(NamedTuple):
         return self.positions.reshape(-1, self.positions.shape[-1])
 
 
-def require_converged(result: Draws, *, max_r_hat: float = 1.05, min_ess: float = 100.0) -> Draws:
+def has_converged(result: Draws, *, max_r_hat: float = MAX_R_HAT, min_ess: float = MIN_ESS) -> bool:
+    """Whether the chains agree and are worth enough independent draws; NaN is not enough."""
+    return bool(result.r_hat.max() <= max_r_hat and result.ess_bulk.min() >= min_ess)
+
+
+def require_converged(result: Draws, *, max_r_hat: float = MAX_R_HAT, min_ess: float = MIN_ESS) -> Draws:
     """`result` itself if its chains agree; otherwise a `ConvergenceError` that says what is wrong."""
-    worst_r_hat, least_ess = result.r_hat.max(), result.ess.min()
-    if worst_r_hat <= max_r_hat and least_ess >= min_ess:  # False for NaN, as it should be
+    worst_r_hat, least_ess = result.r_hat.max(), result.ess_bulk.min()
+    if has_converged(result, max_r_hat=max_r_hat, min_ess=min_ess):
         return result
     raise ConvergenceError(
         f"The chains have not converged: the largest R-hat is {worst_r_hat:.3f} (at most {max_r_hat:g} is accepted) "
@@ -56,7 +61,7 @@ def require_converged(result: Draws, *, max_r_hat: float = 1.05, min_ess: float 
 
 def run_chains(
     run: Callable[..., tuple[Any, Any, Any, Any]],
-    log_density: LogDensity,
+    log_prob: LogProb,
     initial_positions: Any,
     data: Any,
     *,
@@ -66,18 +71,18 @@ def run_chains(
 ) -> Draws:
     """Check the arguments, run the compiled sampler and diagnose its draws.
 
-    `run(log_density, data, initial_positions, key, warmup, draws)` returns, for every chain, the log density at its
+    `run(log_prob, data, initial_positions, key, warmup, draws)` returns, for every chain, the log density at its
     start, its positions, its mean acceptance rate and its number of divergences.
     """
-    initial_positions = _checks.matrix(initial_positions, "initial_positions")
-    warmup = _checks.integer(warmup, "warmup", at_least=1)
-    draws = _checks.integer(draws, "draws", at_least=4)
+    initial_positions = checks.matrix(initial_positions, "initial_positions")
+    warmup = checks.integer(warmup, "warmup", at_least=1)
+    draws = checks.integer(draws, "draws", at_least=4)
     start, positions, acceptance_rate, divergences = jax.tree.map(
-        np.array, run(log_density, as_traced(data), initial_positions, key, warmup, draws)
+        np.array, run(log_prob, as_traced(data), initial_positions, key, warmup, draws)
     )
     if not np.isfinite(start).all():
         raise InputError(
-            f"`log_density` must be finite at every row of `initial_positions`; got {start.tolist()}. "
+            f"`log_prob` must be finite at every row of `initial_positions`; got {start.tolist()}. "
             "Start the chains elsewhere."
         )
     return Draws(positions, acceptance_rate, divergences, *diagnose(positions))
@@ -88,18 +93,20 @@ def as_traced(data: Any) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, float | np.generic) else leaf, data)
 
 
+class Diagnostics(NamedTuple):
+    """R-hat, bulk and tail effective sample size, for every coordinate."""
+
+    r_hat: Float[np.ndarray, " d"]
+    ess_bulk: Float[np.ndarray, " d"]
+    ess_tail: Float[np.ndarray, " d"]
+
+
 @double_precision
-def diagnose(
-    positions: Float[np.ndarray, "chains draws d"],
-) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """R-hat of the halved chains and effective sample size, for every coordinate."""
-    r_hat, ess = _diagnostics(positions)
-    return np.asarray(r_hat), np.asarray(ess)
+def diagnose(positions: Float[np.ndarray, "chains draws d"]) -> Diagnostics:
+    """How far chains agree, and how many independent draws they are worth."""
+    return Diagnostics(*(np.asarray(values).reshape(positions.shape[-1]) for values in _diagnostics(positions)))
 
 
 @jax.jit
 def _diagnostics(positions):
-    # In halves, because chains that all drift together agree with one another but not with themselves.
-    chains, draws, d = positions.shape
-    halves = positions[:, : draws // 2 * 2].reshape(2 * chains, draws // 2, d)
-    return potential_scale_reduction(halves).reshape(d), effective_sample_size(positions).reshape(d)
+    return rhat(positions), ess_bulk(positions), ess_tail(positions)

@@ -1,8 +1,8 @@
 """Adaptive independence sampling: a mixture is fitted to the posterior along a tempered path, then proposes to chains.
 
-Parameters are few and a loss is dear: a mixture of Student distributions soon follows a bent or stretched posterior so
-closely that most of its draws are accepted, each for one evaluation of the loss and none of its gradient. All
-evaluations of a stage are independent of one another and run on all cores.
+Parameters are few and a loss is expensive: a mixture of Student distributions soon follows a bent or stretched
+posterior so closely that most of its draws are accepted, each for one evaluation of the loss and none of its gradient.
+All evaluations of a stage are independent of one another and run on all cores.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 from scipy.special import gammaln, logsumexp
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._parallel import map_rows
-from nsmbayes._precision import double_precision
-from nsmbayes.samplers.chains import ConvergenceError, Draws, as_traced, diagnose
+from nsmbayes._internal import checks
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import ConvergenceError, InputError
+from nsmbayes.samplers.chains import Draws, as_traced, diagnose
 
 LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
 
 _FREEDOM = 8.0  # degrees of freedom of the proposals: their tails are heavier than those of most posteriors
 _COMPONENTS = 8
-_BROAD = 0.1  # share of a component as wide as the whole, lest a tail be missed
+_BROAD = 0.1  # share of a component as wide as the whole, so that no tail is missed
 _EM_STEPS = 30
 _STAGES = 30
 _COLDEST, _BISECTIONS = 1e-12, 40  # of the search for a temperature
@@ -47,7 +47,7 @@ class StudentMixture(NamedTuple):
         z = rng.standard_normal((size, self.means.shape[1])) / np.sqrt(rng.chisquare(_FREEDOM, (size, 1)) / _FREEDOM)
         return self.means[k] + np.einsum("nij,nj->ni", self.factors[k], z)
 
-    def log_density(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    def log_prob(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """Log density, normalised."""
         d = u.shape[1]
         constant = gammaln((_FREEDOM + d) / 2) - gammaln(_FREEDOM / 2) - 0.5 * d * np.log(_FREEDOM * np.pi)
@@ -107,7 +107,7 @@ def sample_independence(
         >>> bool(abs(result.flat.mean() - 2) < 0.1), bool(result.acceptance_rate.min() > 0.5)
         (True, True)
     """
-    chains, draws = _checks.integer(chains, "chains", at_least=1), _checks.integer(draws, "draws", at_least=4)
+    chains, draws = checks.integer(chains, "chains", at_least=1), checks.integer(draws, "draws", at_least=4)
     data = as_traced(data)
     population = adapt(log_prior, loss, prior_draws, data, beta=beta, key=key)
     rng = _generator(jax.random.fold_in(key, 1))
@@ -117,7 +117,7 @@ def sample_independence(
     states = np.concatenate([population.positions[first][:, None], proposals], axis=1)
     flat = states.reshape(-1, states.shape[-1])
     log_priors, losses = map_rows(_parts, flat, log_prior, loss, data)
-    log_ratios = _target(log_priors, losses, beta) - population.proposal.log_density(flat)
+    log_ratios = _target(log_priors, losses, beta) - population.proposal.log_prob(flat)
     accepted = _accept(log_ratios.reshape(chains, -1), np.log(rng.random((chains, draws))))
     last = np.maximum.accumulate(np.where(accepted, np.arange(draws + 1), 0), axis=1)[:, 1:]
     positions = np.take_along_axis(states, last[..., None], axis=1)
@@ -149,8 +149,8 @@ def adapt(
     Raises:
         ConvergenceError: if the path does not reach the posterior.
     """
-    start = _checks.matrix(prior_draws, "prior_draws", min_rows=100)
-    (N, d), beta, data = start.shape, _checks.positive(beta, "beta"), as_traced(data)
+    start = checks.matrix(prior_draws, "prior_draws", min_rows=100)
+    (N, d), beta, data = start.shape, checks.positive(beta, "beta"), as_traced(data)
     if 20 * d > N:
         raise InputError(f"`prior_draws` needs at least {20 * d} rows for {d} dimensions; got {N}. Draw more.")
     rng = _generator(key)
@@ -182,8 +182,8 @@ def _extended(
 ) -> Float[np.ndarray, "stages total"]:
     """Log densities of all proposals at the positions of all stages, given those of the stages before the last."""
     *old, new = positions
-    at_old = [proposals[-1].log_density(one) for one in old]
-    at_new = [proposal.log_density(new) for proposal in proposals]
+    at_old = [proposals[-1].log_prob(one) for one in old]
+    at_new = [proposal.log_prob(new) for proposal in proposals]
     return np.column_stack([np.vstack([densities, np.concatenate([*at_old, []])]), at_new])
 
 

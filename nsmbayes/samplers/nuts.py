@@ -9,14 +9,14 @@ import numpy as np
 from blackjax.adaptation.base import get_filter_adapt_info_fn
 from jaxtyping import Array, Float, Key
 
-from nsmbayes._parallel import call_each
-from nsmbayes._precision import double_precision
-from nsmbayes.samplers.chains import Draws, LogDensity, run_chains
+from nsmbayes._internal.parallel import call_each
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.samplers.chains import Draws, LogProb, run_chains
 
 
 @double_precision
 def sample_nuts(
-    log_density: LogDensity,
+    log_prob: LogProb,
     initial_positions: Any,
     data: Any = None,
     *,
@@ -25,13 +25,13 @@ def sample_nuts(
     key: Key[Array, ""],
     scales: Float[np.ndarray, "chains d d"] | None = None,
 ) -> Draws:
-    """Draws from the density proportional to exp(log_density(position, data)).
+    """Draws from the density proportional to exp(log_prob(position, data)).
 
     Compilation takes seconds and is kept: a second call with the same function and data of the same shapes
-    only runs. So define `log_density` once, outside loops, and pass what changes in `data`.
+    only runs. So define `log_prob` once, outside loops, and pass what changes in `data`.
 
     Args:
-        log_density: a JAX function of one flat position and of `data`, differentiable in the position.
+        log_prob: a JAX function of one flat position and of `data`, differentiable in the position.
         initial_positions: where the chains start, shape (chains, d); the density must be positive there.
         data: any pytree; its arrays and floats are traced.
         warmup: steps of each chain spent on tuning, not kept.
@@ -40,30 +40,30 @@ def sample_nuts(
         scales: for each chain a guess at a factor F of the covariance F F' of the density; a good one saves warm-up.
 
     Example:
-        >>> def log_density(position, data):
+        >>> def log_prob(position, data):
         ...     return -0.5 * jnp.sum((position - data) ** 2)
         >>> start = np.zeros((2, 1))
-        >>> result = sample_nuts(log_density, start, data=3.0, warmup=100, draws=200, key=jax.random.key(0))
+        >>> result = sample_nuts(log_prob, start, data=3.0, warmup=100, draws=200, key=jax.random.key(0))
         >>> result.positions.shape, bool(abs(result.positions.mean() - 3) < 1)
         ((2, 200, 1), True)
     """
 
-    def run(log_density, data, initial_positions, key, warmup, draws):
+    def run(log_prob, data, initial_positions, key, warmup, draws):
         chains, d = initial_positions.shape
         factors = np.tile(np.eye(d), (chains, 1, 1)) if scales is None else np.asarray(scales)
         keys = jax.random.split(key, chains)
         each = zip(keys, initial_positions, factors, strict=True)
-        parts = call_each(_chain, [(log_density, data, *one, warmup, draws) for one in each])
+        parts = call_each(_chain, [(log_prob, data, *one, warmup, draws) for one in each])
         return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
-    return run_chains(run, log_density, initial_positions, data, warmup=warmup, draws=draws, key=key)
+    return run_chains(run, log_prob, initial_positions, data, warmup=warmup, draws=draws, key=key)
 
 
-def _chain(log_density, data, key, start, factor, warmup, draws):
+def _chain(log_prob, data, key, start, factor, warmup, draws):
     """One chain, in coordinates z of position = start + F z."""
 
     def target(z):
-        return jnp.asarray(log_density(start + factor @ z, data), z.dtype)
+        return jnp.asarray(log_prob(start + factor @ z, data), z.dtype)
 
     # Parameters are few here, so that a dense mass matrix costs nothing and removes their correlations.
     adaptation = blackjax.window_adaptation(

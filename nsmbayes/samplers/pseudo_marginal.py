@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nsmbayes import _checks
+from nsmbayes._internal import checks
 
 _WANTED = 0.15  # acceptance rate that the scale of the proposal is tuned to; noise makes a smaller one better
 _FORGETTING = 0.6
@@ -15,7 +15,7 @@ Loss = Callable[[Float[np.ndarray, "chains d"], Key[Array, "chains k"]], Float[n
 
 
 def sample_pseudo_marginal(
-    log_density: Callable[[Float[np.ndarray, "chains d"]], Float[np.ndarray, " chains"]],
+    log_prob: Callable[[Float[np.ndarray, "chains d"]], Float[np.ndarray, " chains"]],
     loss: Loss,
     start: Float[np.ndarray, "chains d"],
     root: Float[np.ndarray, "d d"],
@@ -26,7 +26,7 @@ def sample_pseudo_marginal(
     draws: int,
     key: Key[Array, ""],
 ) -> tuple[Float[np.ndarray, "chains draws d"], Float[np.ndarray, " chains"]]:
-    """Chains side by side whose density is exp(log_density) times the mean of exp(-loss) over its randomness.
+    """Chains side by side whose density is exp(log_prob) times the mean of exp(-loss) over its randomness.
 
     The estimate of the loss is kept with the position, keys and all (Andrieu and Roberts 2009). A proposal redraws the
     keys of one of `groups` groups: with one group all of them (plain pseudo-marginal), with more the estimates of
@@ -36,7 +36,7 @@ def sample_pseudo_marginal(
     during the warm-up, or where there is none, all along with steps that vanish.
 
     Args:
-        log_density: of the prior, for a position of each chain.
+        log_prob: of the prior, for a position of each chain.
         loss: `loss(positions, keys)`, times the learning rate, from `simulations` keys for each chain.
         start: where the chains start.
         root: factor of the covariance that proposals have, up to scale: that of the prior, say.
@@ -49,12 +49,12 @@ def sample_pseudo_marginal(
     Returns:
         The draws, and the acceptance rate of each chain.
     """
-    groups = _checks.integer(groups, "groups", at_least=1)
+    groups = checks.integer(groups, "groups", at_least=1)
     chains, d = start.shape
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     redrawn_first, redrawn_last = _bounds(simulations, groups)
     keys = jax.random.split(jax.random.fold_in(key, 0), (chains, simulations))
-    position, value = start, log_density(start) - loss(start, keys)
+    position, value = start, log_prob(start) - loss(start, keys)
     log_scale = np.full(chains, np.log(2.38 / np.sqrt(d)))
     kept, accepted = [position], []
     for t in range(1, warmup + draws):
@@ -63,7 +63,7 @@ def sample_pseudo_marginal(
         fresh = jax.random.split(jax.random.fold_in(key, t), (chains, simulations))
         redrawn = (np.arange(simulations) >= redrawn_first[group]) & (np.arange(simulations) < redrawn_last[group])
         new_keys = jax.numpy.where(redrawn, fresh, keys)
-        new_value = log_density(proposal) - loss(proposal, new_keys)
+        new_value = log_prob(proposal) - loss(proposal, new_keys)
         probability = np.exp(np.minimum(0.0, np.nan_to_num(new_value - value, nan=-np.inf)))
         accept = rng.uniform(size=chains) < probability
         position = np.where(accept[:, None], proposal, position)

@@ -11,28 +11,28 @@ from blackjax.adaptation.mass_matrix import welford_algorithm
 from blackjax.mcmc import slice as blackjax_slice
 from jaxtyping import Array, Key
 
-from nsmbayes._linalg import cholesky
-from nsmbayes._precision import double_precision
-from nsmbayes.samplers.chains import Draws, LogDensity, run_chains
+from nsmbayes._internal.linalg import cholesky
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.samplers.chains import Draws, LogProb, run_chains
 
 # In standard deviations along the direction: a Gaussian slice is 3.2 wide on average.
 _WIDTH = 3.0
 _MAX_EXPANSIONS = 64
-_SHORTEST_WINDOW = 10  # steps for every dimension, lest the covariance be singular
+_SHORTEST_WINDOW = 10  # steps for every dimension, so that the covariance is regular
 
 
 @double_precision
 def sample_slice(
-    log_density: LogDensity,
+    log_prob: LogProb,
     initial_positions: Any,
     data: Any = None,
     *,
-    own: Any = None,
+    per_chain_data: Any = None,
     warmup: int,
     draws: int,
     key: Key[Array, ""],
 ) -> Draws:
-    """Draws from the density proportional to exp(log_density(position, data)), which need not be differentiable.
+    """Draws from the density proportional to exp(log_prob(position, data)), which need not be differentiable.
 
     Every step draws a direction and slices the density along that line (Neal 2003, stepping out and shrinking). The
     warm-up learns the covariance from which each chain draws its directions. One step moves along one line only, so
@@ -42,32 +42,32 @@ def sample_slice(
     Compilation is kept as in `sample_nuts`, and the arguments are the same.
 
     Args:
-        log_density: a JAX function of one flat position and of `data`; NaN counts as a density of zero.
+        log_prob: a JAX function of one flat position and of `data`; NaN counts as a density of zero.
         initial_positions: where the chains start, shape (chains, d); the density must be positive there.
         data: any pytree; its arrays and floats are traced.
-        own: a pytree of arrays with one entry for each chain. If it is given, chains sample different densities:
-            `log_density(position, (data, own_of_the_chain))`. Their R-hat and ESS then mean nothing.
+        per_chain_data: a pytree of arrays with one entry for each chain. If it is given, chains sample different
+            densities: `log_prob(position, (data, data_of_the_chain))`. Their R-hat and ESS then mean nothing.
         warmup: steps of each chain spent on tuning, not kept.
         draws: steps kept of each chain, at least 4.
         key: a JAX random key.
 
     Example:
-        >>> def log_density(position, data):
+        >>> def log_prob(position, data):
         ...     return -jnp.abs(position[0] - data)
         >>> start = np.zeros((2, 1))
-        >>> result = sample_slice(log_density, start, data=3.0, warmup=100, draws=500, key=jax.random.key(0))
+        >>> result = sample_slice(log_prob, start, data=3.0, warmup=100, draws=500, key=jax.random.key(0))
         >>> result.positions.shape, bool(abs(result.positions.mean() - 3) < 1)
         ((2, 500, 1), True)
     """
 
     def run(*given):
-        return _run(own, *given)
+        return _run(per_chain_data, *given)
 
-    return run_chains(run, log_density, initial_positions, data, warmup=warmup, draws=draws, key=key)
+    return run_chains(run, log_prob, initial_positions, data, warmup=warmup, draws=draws, key=key)
 
 
 @eqx.filter_jit
-def _run(own, log_density, data, initial_positions, key, warmup, draws):
+def _run(per_chain_data, log_prob, data, initial_positions, key, warmup, draws):
     kernel = blackjax_slice.build_kernel(blackjax_slice.stepping_out, max_expansions=_MAX_EXPANSIONS)
     d = initial_positions.shape[1]
     no_moments, add_to_moments, covariance_of = welford_algorithm(is_diagonal_matrix=False)
@@ -86,9 +86,10 @@ def _run(own, log_density, data, initial_positions, key, warmup, draws):
         root, moments = jax.lax.cond(window_ends, close_window, lambda *same: same, root, moments)
         return (state, root, moments), (state.position, info.is_accepted)
 
-    def chain(key, position, own):
+    def chain(key, position, per_chain_data):
         def target(position):
-            return jnp.asarray(log_density(position, data if own is None else (data, own)), position.dtype)
+            given = data if per_chain_data is None else (data, per_chain_data)
+            return jnp.asarray(log_prob(position, given), position.dtype)
 
         start = blackjax_slice.init(position, target)
         carry = start, jnp.eye(d), no_moments(d)
@@ -96,7 +97,7 @@ def _run(own, log_density, data, initial_positions, key, warmup, draws):
         _, (positions, is_accepted) = jax.lax.scan(functools.partial(step, target=target), carry, inputs)
         return start.logdensity, positions[warmup:], is_accepted[warmup:].mean(), jnp.zeros((), int)
 
-    return jax.vmap(chain)(jax.random.split(key, len(initial_positions)), initial_positions, own)
+    return jax.vmap(chain)(jax.random.split(key, len(initial_positions)), initial_positions, per_chain_data)
 
 
 def _along(root):

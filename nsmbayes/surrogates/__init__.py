@@ -1,18 +1,20 @@
+"""Surrogates: conditional density models q(x | theta) that networks learn from simulations."""
+
 from nsmbayes.surrogates.base import Density as Density
 from nsmbayes.surrogates.base import Derivatives as Derivatives
 from nsmbayes.surrogates.base import Frame as Frame
 from nsmbayes.surrogates.base import Surrogate as Surrogate
-from nsmbayes.surrogates.cost_network import CostNetwork as CostNetwork
-from nsmbayes.surrogates.cost_network import init_cost_network as init_cost_network
-from nsmbayes.surrogates.coupling import CouplingFlow as CouplingFlow
-from nsmbayes.surrogates.coupling import init_coupling_flow as init_coupling_flow
-from nsmbayes.surrogates.deep_set import DeepSet as DeepSet
-from nsmbayes.surrogates.expfam import ExponentialFamily as ExponentialFamily
-from nsmbayes.surrogates.expfam import FamilyDerivatives as FamilyDerivatives
-from nsmbayes.surrogates.expfam import NoisyFamily as NoisyFamily
-from nsmbayes.surrogates.expfam import TanhNetwork as TanhNetwork
-from nsmbayes.surrogates.expfam import init_exponential_family as init_exponential_family
-from nsmbayes.surrogates.expfam import init_noisy_family as init_noisy_family
+from nsmbayes.surrogates.configs import MAF as MAF
+from nsmbayes.surrogates.configs import MDN as MDN
+from nsmbayes.surrogates.configs import Scalers as Scalers
+from nsmbayes.surrogates.configs import SurrogateConfig as SurrogateConfig
+from nsmbayes.surrogates.configs import as_surrogate as as_surrogate
+from nsmbayes.surrogates.exponential_family import ExponentialFamily as ExponentialFamily
+from nsmbayes.surrogates.exponential_family import FamilyDerivatives as FamilyDerivatives
+from nsmbayes.surrogates.exponential_family import NoisyFamily as NoisyFamily
+from nsmbayes.surrogates.exponential_family import TanhNetwork as TanhNetwork
+from nsmbayes.surrogates.exponential_family import init_exponential_family as init_exponential_family
+from nsmbayes.surrogates.exponential_family import init_noisy_family as init_noisy_family
 from nsmbayes.surrogates.maf import MaskedAutoregressiveFlow as MaskedAutoregressiveFlow
 from nsmbayes.surrogates.maf import init_masked_autoregressive_flow as init_masked_autoregressive_flow
 from nsmbayes.surrogates.mdn import MixtureDensity as MixtureDensity
@@ -20,8 +22,6 @@ from nsmbayes.surrogates.mdn import MixtureDensityNetwork as MixtureDensityNetwo
 from nsmbayes.surrogates.mdn import init_mixture_density_network as init_mixture_density_network
 from nsmbayes.surrogates.noisy_flow import NoisyFlow as NoisyFlow
 from nsmbayes.surrogates.noisy_flow import init_noisy_flow as init_noisy_flow
-from nsmbayes.surrogates.posterior_flow import PosteriorFlow as PosteriorFlow
-from nsmbayes.surrogates.posterior_flow import init_posterior_flow as init_posterior_flow
 from nsmbayes.surrogates.scaling import Standardiser as Standardiser
 from nsmbayes.surrogates.scaling import fit_standardiser as fit_standardiser
 from nsmbayes.surrogates.smoothness import require_smooth as require_smooth

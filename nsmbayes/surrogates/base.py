@@ -1,4 +1,4 @@
-"""What a surrogate q(x | theta) must offer: log density and derivatives of log q at one point. Callers vectorise."""
+"""The interface of a surrogate q(x | theta): log density and derivatives of log q at one point. Callers vectorise."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Frame(NamedTuple):
 
 
 class Surrogate(eqx.Module):
-    """A twice differentiable conditional density model q(x | theta), perhaps unnormalised."""
+    """A twice differentiable conditional density model q(x | theta), possibly unnormalised."""
 
     smoothable: ClassVar[bool] = False
 
@@ -37,20 +37,20 @@ class Surrogate(eqx.Module):
     ) -> Derivatives:
         """Score and Laplacian at x along the columns of `basis` (the matrix L)."""
 
-    def at(
+    def derivatives_at(
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
-        """Derivatives as a function of many points y, with the work done that they share.
+        """Derivatives as a function of many points y; the work that does not depend on y is done once.
 
-        h is the noise level: the density is that of y + h e, e standard normal. In one dimension it may be given for
-        each point. A surrogate that cannot be smoothed (`smoothable` is False) is only ever asked for h = 0.
+        h is the noise level: the density is that of y + h e, with e standard normal. In one dimension h may differ
+        between points. A surrogate that cannot be smoothed (`smoothable` is False) is only called with h = 0.
         """
         del h
         return jax.vmap(lambda y: self.derivatives(theta, frame.offset + frame.basis @ y, frame.basis))
 
 
 class Density(Surrogate):
-    """A surrogate that is normalised."""
+    """A surrogate that is a normalised density."""
 
     @abstractmethod
     def log_prob(self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"]) -> Float[Array, ""]:
@@ -62,8 +62,8 @@ class Density(Surrogate):
 
     @abstractmethod
     def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
-        """The same for standardised theta and x, without the Jacobian of the standardiser."""
+        """log q(z | t) for standardised theta and x, without the Jacobian of the standardiser."""
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
-        """What training minimises on average: by default -log q."""
+        """The loss of one simulation in training: by default -log q."""
         return -self.network_log_prob(t, z)

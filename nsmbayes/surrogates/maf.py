@@ -1,4 +1,4 @@
-"""The masked autoregressive flow: affine autoregressive transforms of a standard normal (Proposition 3), by FlowJAX."""
+"""The masked autoregressive flow: affine autoregressive transforms of a standard normal (Proposition 3), in FlowJAX."""
 
 import math
 from collections.abc import Callable
@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
+from nsmbayes._internal import checks
+from nsmbayes.errors import InputError
 from nsmbayes.surrogates.base import Density, Derivatives, Frame
 from nsmbayes.surrogates.scaling import Standardiser, squash
 
 ACTIVATIONS = {"tanh": jnp.tanh, "softplus": jax.nn.softplus, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
-ALWAYS_EXACT = 10  # up to this d_x the Laplacian is exact: d_x products with the Hessian are few
+ALWAYS_EXACT = 10  # up to this d_x the Laplacian is always exact: d_x Hessian-vector products are cheap
 
 _KINKED = ("relu", "leaky_relu", "relu6", "elu", "celu", "selu", "hard_tanh", "hard_sigmoid", "hard_silu")
 
@@ -25,23 +25,20 @@ class MaskedAutoregressiveFlow(Density):
 
     Each transform is u_i = (z_i - mu_i(z_<i, t)) / sigma_i(z_<i, t), after which the order of the coordinates is
     reversed. mu and the raw scale s are the outputs of one masked network; sigma = softplus(s) + floor. theta is
-    standardised and, with `squash`, bounded smoothly, 3 tanh(t / 3), so that nothing extrapolates beyond what the
-    network was trained on.
+    standardised and, with `squash`, bounded smoothly, 3 tanh(t / 3), so that the network does not extrapolate in theta.
     """
 
-    transform: (
-        Any  # a flowjax bijection from z to u; not named here, so that FlowJAX is imported only where one is made
-    )
+    transform: Any  # a FlowJAX bijection from z to u; the type is not named, so that FlowJAX is imported only if needed
     scale_x: Standardiser
     scale_theta: Standardiser
-    probes: Int8[Array, "k d_x"] | None  # signs, for an estimated Laplacian; integers, so that they are not trained
+    probes: Int8[Array, "k d_x"] | None  # random signs for an estimated Laplacian; integers, so they are not trained
     squash: bool = eqx.field(static=True)
     activation: str = eqx.field(static=True)
     floor: float = eqx.field(static=True)
 
     def __check_init__(self):
         if self.scale_x.asinh:
-            raise ValueError("x must be standardised by an affine map: the derivatives are taken through it as one.")
+            raise ValueError("x must be standardised by an affine map: the derivatives in x assume one.")
 
     def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """log q(z | t) in the network's coordinates."""
@@ -54,10 +51,10 @@ class MaskedAutoregressiveFlow(Density):
     def derivatives(
         self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"], basis: Float[Array, "d_x p"]
     ) -> Derivatives:
-        """Score and Laplacian at x along the columns of `basis`, by forward- over reverse-mode differentiation.
+        """Score and Laplacian at x along the columns of `basis`, by forward-over-reverse differentiation.
 
-        With D = dz/dy, the Laplacian is the sum of v' H v over the columns v of D; with probes, the mean over v = D r
-        of random signs r, whose expectation it is.
+        With D = dz/dy, the Laplacian is the sum of v' H v over the columns v of D. With probes it is estimated by the
+        mean over v = D r, for vectors r of random signs, which is unbiased.
         """
         t, z, D = self.scale_theta(theta), self.scale_x(x), basis / self.scale_x.scale[:, None]
         directions = D.T if self.probes is None else self.probes.astype(D.dtype) @ D.T
@@ -74,17 +71,17 @@ class MaskedAutoregressiveFlow(Density):
         if x.shape[1] > 1:
             return super().log_probs(theta, x)
         frame = Frame(self.scale_x.centre, jnp.diag(self.scale_x.scale))
-        slope, curvature = self.at(theta, frame, 0.0)(jnp.zeros((1, 1), x.dtype))
+        slope, curvature = self.derivatives_at(theta, frame, 0.0)(jnp.zeros((1, 1), x.dtype))
         y = self.scale_x(x)[:, 0]
         return self.log_prob(theta, frame.offset) + y * (slope[0, 0] + 0.5 * curvature[0] * y)
 
-    def at(
+    def derivatives_at(
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
         """Derivatives as a function of many points y."""
         if len(frame.offset) > 1:
-            return super().at(theta, frame, h)
-        # Affine transforms of one coordinate make a Gaussian: one point tells everything about a parabola.
+            return super().derivatives_at(theta, frame, h)
+        # In one dimension the flow is Gaussian and log q a parabola, so its derivatives at one point determine it.
         score, laplacian = self.derivatives(theta, frame.offset, frame.basis)
         return lambda y: Derivatives(score + laplacian * y, jnp.full(len(y), laplacian))
 
@@ -118,21 +115,22 @@ def init_masked_autoregressive_flow(
             floor^transforms in standardised x.
         activation: "tanh", the only one that Proposition 3 covers, or another smooth one of `ACTIVATIONS`.
         transformer: "affine"; splines are refused.
-        squash: bound theta before the network sees it; the paper does not.
+        squash: bound theta before it enters the network; the paper does not.
         laplacian: "exact", or "hutchinson": estimated with fixed random signs, for more than `ALWAYS_EXACT` dimensions.
-        probes: how many vectors of signs.
-        allow_one_dimension: accept d_x = 1, where the flow is a conditional Gaussian; for comparison with the paper.
+        probes: number of vectors of signs.
+        allow_one_dimension: accept d_x = 1, where the flow is a conditional Gaussian, to compare with the paper.
     """
     d_x, d_theta = len(scale_x.scale), len(scale_theta.scale)
     if not allow_one_dimension:
         require_several_dimensions(d_x)
-    _checks.integer(transforms, "transforms", at_least=1)
-    _checks.integer(depth, "depth", at_least=1)
-    if _checks.integer(hidden, "hidden", at_least=1) < d_x:
+    checks.integer(transforms, "transforms", at_least=1)
+    checks.integer(depth, "depth", at_least=1)
+    if checks.integer(hidden, "hidden", at_least=1) < d_x:
         raise InputError(
-            f"`hidden` must be at least {d_x}, the dimension of x, or some coordinates reach no unit; got {hidden}."
+            f"`hidden` must be at least {d_x}, the dimension of x: with fewer units the network ignores some "
+            f"coordinates. Got {hidden}."
         )
-    if not 0 < _checks.real(floor, "floor") < 1:
+    if not 0 < checks.real(floor, "floor") < 1:
         raise InputError(f"`floor` must lie between 0 and 1, in units of the standardised x; got {floor}.")
     _check_smooth(activation, transformer)
     key_net, key_probes = jax.random.split(key)
@@ -151,11 +149,12 @@ def init_masked_autoregressive_flow(
 
 
 def require_several_dimensions(d_x: int) -> None:
-    """Refuse d_x = 1, where an affine autoregressive flow has nothing to be autoregressive on."""
+    """Refuse d_x = 1, where an affine autoregressive flow is a conditional Gaussian."""
     if d_x == 1:
         raise InputError(
             "`surrogate` 'maf' cannot be used when x has one dimension: with no other coordinate to condition on, an "
-            "affine autoregressive flow is a conditional Gaussian, blind to skewness and kurtosis. Use surrogate='mdn'."
+            "affine autoregressive flow is a conditional Gaussian, which has no skewness and no heavy tails. Use "
+            "surrogate='mdn'."
         )
 
 
@@ -165,24 +164,24 @@ def _check_smooth(activation: str, transformer: str) -> None:
             f"`activation` {activation!r} is not twice differentiable, and score matching needs two derivatives of "
             f"log q. Choose one of {', '.join(map(repr, ACTIVATIONS))}."
         )
-    _checks.choice(activation, "activation", tuple(ACTIVATIONS))
+    checks.choice(activation, "activation", tuple(ACTIVATIONS))
     if "spline" in str(transformer):
         raise InputError(
             f"`transformer` {transformer!r} is not twice differentiable (a rational quadratic spline has one "
             "continuous derivative), and score matching needs two derivatives of log q. Choose 'affine', or "
-            "surrogate='mdn' for marginals that an affine flow cannot bend."
+            "surrogate='mdn' for marginals that an affine flow cannot represent."
         )
-    _checks.choice(transformer, "transformer", ("affine",))
+    checks.choice(transformer, "transformer", ("affine",))
 
 
 def _draw_probes(key: PRNGKeyArray, d_x: int, laplacian: str, probes: int) -> Int8[Array, "k d_x"] | None:
-    if _checks.choice(laplacian, "laplacian", ("exact", "hutchinson")) == "exact":
+    if checks.choice(laplacian, "laplacian", ("exact", "hutchinson")) == "exact":
         return None
     if d_x <= ALWAYS_EXACT:
         raise InputError(
             f"`laplacian` 'hutchinson' is for more than {ALWAYS_EXACT} dimensions; x has {d_x}, where 'exact' is cheap."
         )
-    return jax.random.rademacher(key, (_checks.integer(probes, "probes", at_least=1), d_x), jnp.int8)
+    return jax.random.rademacher(key, (checks.integer(probes, "probes", at_least=1), d_x), jnp.int8)
 
 
 def affine_autoregressive(
@@ -196,7 +195,7 @@ def affine_autoregressive(
     floor: float,
     activation: str,
 ) -> Any:
-    """Affine autoregressive transforms of d_x coordinates given d_theta others: a flowjax bijection from z to u."""
+    """Affine autoregressive transforms of d_x coordinates, given d_theta inputs: a FlowJAX bijection from z to u."""
     to_u = standardising_map(floor)
     from flowjax.bijections import Chain, Flip, MaskedAutoregressive
 
@@ -216,15 +215,15 @@ def affine_autoregressive(
 
 
 def flow_log_prob(transform: Any, z: Float[Array, " d"], condition: Float[Array, " k"]) -> Float[Array, ""]:
-    """log N(u; 0, I) + log |du/dz| with u the transform of z, a flowjax bijection."""
+    """log N(u; 0, I) + log |du/dz| with u the transform of z by a FlowJAX bijection."""
     u, log_det = transform.transform_and_log_det(z, condition)
     return log_det - 0.5 * (u @ u) - 0.5 * len(z) * math.log(2 * math.pi)
 
 
 def standardising_map(floor: float) -> Any:
-    """u = (z - mu) / sigma with sigma = softplus(s) + floor > floor, which bounds how sharp a density can be.
+    """u = (z - mu) / sigma with sigma = softplus(s) + floor > floor, which bounds the peaks of the density.
 
-    A network that puts out zeros stands for the identity.
+    Network outputs of zero give the identity.
     """
     try:
         from flowjax.bijections import Affine, Invert
@@ -232,8 +231,8 @@ def standardising_map(floor: float) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError("Normalising flows need FlowJAX: pip install 'nsmbayes[flows]'.") from error
 
-    # FlowJAX keeps what a zero output of the network stands for in a closure, out of reach of a change of precision.
-    # Zeros are the same in any: such an output means mu = 0 and sigma = softplus(shift) + floor = 1.
+    # FlowJAX stores the parameters for a zero network output in a closure, which a change of precision cannot reach.
+    # Zeros are the same in every precision: they mean mu = 0 and sigma = softplus(shift) + floor = 1.
     zero, shift = jnp.zeros((), jnp.float32), math.log(math.expm1(1 - floor))
     sigma = Parameterize(lambda s: jax.nn.softplus(s + shift) + floor, zero)
     return Invert(eqx.tree_at(lambda a: (a.loc, a.scale), Affine(), (zero, sigma)))

@@ -15,7 +15,7 @@ from nsmbayes.surrogates.base import Density, Derivatives, Frame
 from nsmbayes.surrogates.mixture import GaussianMixture
 from nsmbayes.surrogates.scaling import Standardiser, squash
 
-OFF_DIAGONAL = 3.0  # larger ratios only cost digits: covariances then have condition numbers beyond 1e10
+OFF_DIAGONAL = 3.0  # with larger ratios covariances would have condition numbers above 1e10 and lose accuracy
 
 
 class MixtureDensity(Density):
@@ -39,14 +39,14 @@ class MixtureDensity(Density):
         return self.log_probs(theta, x[None])[0]
 
     def log_probs(self, theta: Float[Array, " d_theta"], x: Float[Array, "n d_x"]) -> Float[Array, " n"]:
-        """log q(x_i | theta) of many points, with one pass through the network."""
+        """log q(x_i | theta) of many points, with one evaluation of the network."""
         mixture = self.mixture(self.scale_theta(theta)).smooth(0.0)
         return mixture.log_prob(self.scale_x(x)) - jnp.log(self.scale_x.scale).sum()
 
-    def at(
+    def derivatives_at(
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
-        """Derivatives as a function of many points y, the mixture convolved with noise of standard deviation h in y."""
+        """Derivatives as a function of many points y, for the mixture convolved with noise of standard deviation h."""
         D = frame.basis / self.scale_x.scale[:, None]
         mixture = self.mixture(self.scale_theta(theta)).pull_back(self.scale_x(frame.offset), D)
         return mixture.smooth(h).derivatives
@@ -55,16 +55,16 @@ class MixtureDensity(Density):
         self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"], basis: Float[Array, "d_x d_x"]
     ) -> Derivatives:
         """Score and Laplacian at x along the columns of an invertible `basis`."""
-        score, laplacian = self.at(theta, Frame(x, basis), 0.0)(jnp.zeros_like(x)[None])
+        score, laplacian = self.derivatives_at(theta, Frame(x, basis), 0.0)(jnp.zeros_like(x)[None])
         return Derivatives(score[0], laplacian[0])
 
 
 class MixtureDensityNetwork(MixtureDensity):
     """q(x | theta) = sum_k pi_k(theta) N(x; m_k(theta), S_k(theta)), in standardised coordinates.
 
-    S_k = floor^2 I + L_k L_k', with L_k lower triangular and its entries bounded, so that the eigenvalues of S_k lie
-    between floor^2 and a constant whatever theta is. theta is squashed smoothly, 3 tanh(t / 3), so that nothing
-    extrapolates beyond what the network was trained on.
+    S_k = floor^2 I + L_k L_k', with L_k lower triangular and bounded, so the eigenvalues of S_k lie between floor^2 and
+    a constant for every theta. theta is squashed smoothly, 3 tanh(t / 3), so that the network does not extrapolate in
+    theta.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
@@ -98,7 +98,7 @@ class MixtureDensityNetwork(MixtureDensity):
 
 
 class MixtureEnsemble(MixtureDensityNetwork):
-    """Several networks with equal weights: the mixture of their mixtures. Arrays in `layers` have one row a network."""
+    """Several networks with equal weights: the mixture of their mixtures. Arrays in `layers` have a row per network."""
 
     def _members(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
         return eqx.filter_vmap(lambda layers: self._mixture(layers, t))(self.layers)
@@ -112,7 +112,7 @@ class MixtureEnsemble(MixtureDensityNetwork):
         )
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
-        """The mean of -log q over the networks, so that each is trained as it would be alone."""
+        """The mean of -log q over the networks, so that each is trained independently."""
         return -jax.vmap(lambda member: member.smooth(0.0).log_prob(z[None])[0])(self._members(t)).mean()
 
 
@@ -127,7 +127,7 @@ def init_mixture_density_network(
     ceiling: float,
     ensemble: int = 1,
 ) -> MixtureDensityNetwork:
-    """An untrained network, or an ensemble. The means of the components start spread over the bulk of the data."""
+    """An untrained network, or an ensemble. The initial means of the components cover the bulk of the data."""
 
     def new_layers(key):
         return _layers(key, len(scale_x.scale), len(scale_theta.scale), components, hidden)

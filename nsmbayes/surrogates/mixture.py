@@ -1,4 +1,4 @@
-"""Gaussian mixtures: log density, score and Laplacian in closed form, in any affine coordinates, smoothed at will."""
+"""Gaussian mixtures: log density, score and Laplacian in closed form, in any affine coordinates, smoothed or not."""
 
 from typing import Any, NamedTuple
 
@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nsmbayes._linalg import inverse_and_log_det
+from nsmbayes._internal.linalg import inverse_and_log_det
 from nsmbayes.surrogates.base import Derivatives
 
-_SMALL = 5  # dimensions up to which Cholesky's algorithm is written out: beyond, a loop is faster and compiles sooner
+_SMALL = 5  # up to this dimension Cholesky's algorithm is unrolled; above it a loop is faster and compiles sooner
 
 
 class GaussianMixture(NamedTuple):
@@ -27,9 +27,9 @@ class GaussianMixture(NamedTuple):
         )
 
     def smooth(self, h: Float[Array, "*points"] | float) -> "FactoredMixture":
-        """The density of y + h e, e standard normal: an exact convolution, ready to be evaluated at many points.
+        """The density of y + h e, e standard normal: an exact convolution, prepared for evaluation at many points.
 
-        In one dimension h may differ from point to point.
+        In one dimension h may differ between points.
         """
         d = self.means.shape[1]
         constant = 0.5 * d * jnp.log(2 * jnp.pi)
@@ -46,9 +46,9 @@ class GaussianMixture(NamedTuple):
 
 
 def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Array, " k"]]:
-    """Inverses and log determinants of covariance matrices, of small ones by Cholesky's algorithm written out.
+    """Inverses and log determinants of covariance matrices; for small ones by Cholesky's algorithm, unrolled.
 
-    A library call a matrix would cost more than the few operations that it makes: these run over all matrices at once.
+    One library call per matrix would cost more than its few operations. Unrolled, they run over all matrices at once.
     """
     d = S.shape[-1]
     if d > _SMALL:
@@ -69,9 +69,9 @@ def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Arr
 
 
 class FactoredMixture(NamedTuple):
-    """A mixture ready to be evaluated at many points: log q(y) = logsumexp_k(log_scale_k - |y - mean_k|^2_P_k / 2).
+    """A mixture prepared for many points: log q(y) = logsumexp_k(log_scale_k - |y - mean_k|^2_P_k / 2).
 
-    The last axis of its parameters is for points: one column serves all of them.
+    The last axis of its parameters runs over points; it has length 1 if they are the same for all points.
     """
 
     log_scales: Float[Array, "k n_or_1"]
@@ -94,7 +94,7 @@ class FactoredMixture(NamedTuple):
         """Score and Laplacian of the log density at n points.
 
         With r_k the responsibilities and s_k the components' scores: score s = sum r_k s_k, Laplacian
-        sum r_k (|s_k - s|^2 - tr P_k). Written with the variance of s_k, which far out does not cancel.
+        sum r_k (|s_k - s|^2 - tr P_k). This form, with the variance of s_k, avoids cancellation for distant points.
         """
         return _derivatives(self, y)
 
@@ -104,7 +104,7 @@ def _dot(a, b):
 
 
 class _Components(NamedTuple):
-    """Coordinate by coordinate, points last: the machine then runs along the points in one loop."""
+    """Values of the components, one array per coordinate, with points on the last axis, which vectorises best."""
 
     residuals: list[Any]
     scores: list[Any]
@@ -114,7 +114,7 @@ class _Components(NamedTuple):
         """Responsibilities, score of the mixture, deviations of the components' scores from it and their squares."""
         r = jax.nn.softmax(self.logs, axis=0)
         s = [(r * score).sum(axis=0) for score in self.scores]
-        # far out the spread of a component that is not responsible for the point overflows: it does not count
+        # for distant points the deviation of a component with zero responsibility can overflow; it is set to zero
         deviations = [jnp.where(r > 0, mine - all_, 0.0) for mine, all_ in zip(self.scores, s, strict=True)]
         return r, s, deviations, _dot(deviations, deviations)
 
@@ -129,11 +129,11 @@ def _forward(mixture: FactoredMixture, y: Float[Array, "n d"]):
 
 
 def _backward(saved: tuple[FactoredMixture, Float[Array, "n d"]], gradient: Derivatives):
-    """The gradient in the mixture and the points, given that in score and Laplacian.
+    """The gradient with respect to the mixture and the points, given that with respect to score and Laplacian.
 
     With g_s and g_l the latter, the score of component k gets r_k (g_s + 2 g_l (s_k - s)), and its log density
-    r_k (c_k - sum_j r_j c_j) with c_k = g_s'(s_k - s) + g_l (|s_k - s|^2 - tr P_k). Autodiff would take several times
-    as long, and the memory of all intermediate values.
+    r_k (c_k - sum_j r_j c_j) with c_k = g_s'(s_k - s) + g_l (|s_k - s|^2 - tr P_k). Automatic differentiation would
+    take several times as long, and memory for all intermediate values.
     """
     mixture, y = saved
     d, P = y.shape[1], mixture.precisions

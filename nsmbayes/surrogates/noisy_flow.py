@@ -1,4 +1,4 @@
-"""A flow that knows how noisy x is: what losses summed over noise levels need of a surrogate that is no mixture."""
+"""A flow with the noise on x as an input, for losses summed over noise levels."""
 
 import math
 from collections.abc import Callable
@@ -9,40 +9,41 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from nsmbayes._linalg import inverse_factor
+from nsmbayes._internal.linalg import inverse_factor
 from nsmbayes.surrogates.base import Density, Derivatives, Frame
 from nsmbayes.surrogates.maf import affine_autoregressive, flow_log_prob, require_several_dimensions
 from nsmbayes.surrogates.mdn import MixtureDensityNetwork, init_mixture_density_network
 from nsmbayes.surrogates.scaling import Standardiser, squash
 
-_RESOLVED = 0.01  # noise smaller than this share of the spread of x given theta is told apart from none only roughly
+_RESOLVED = 0.01  # noise below this fraction of the spread of x given theta is only roughly distinguished from none
 _FLOOR = 0.01  # smallest scale of a transform
 
 
 class Placed(NamedTuple):
-    """The flow for one theta and one noise: it transforms v = whiten (z - mean), given a condition."""
+    """The flow for one theta and one noise covariance: it transforms v = whiten (z - mean), given a condition."""
 
     mean: Float[Array, " d_x"]
     whiten: Float[Array, "d_x d_x"]
     log_det: Float[Array, ""]
-    """of `whiten`"""
+    """log |det whiten|."""
     condition: Float[Array, " k"]
 
 
 class NoisyFlow(Density):
     """log q_N(x | theta), the density of x plus Gaussian noise, for noise of any covariance N in standardised x.
 
-    The base is a conditional Gaussian with mean m and covariance S, networks of theta, and smoothed exactly: with
-    K K' = S + N, v = K^-1 (z - m) is standard normal if x given theta is Gaussian, whatever the noise. What it is not
-    is left to affine autoregressive transforms of v (see `MaskedAutoregressiveFlow`). They are given theta, squashed,
-    and which share of the variance of v is noise, the matrix K^-1 N K^-T. All that is trained on noisy simulations.
+    The base is a conditional Gaussian with mean m and covariance S, both networks of theta. It is smoothed exactly:
+    with K K' = S + N, v = K^-1 (z - m) is standard normal if x given theta is Gaussian, whatever the noise. Affine
+    autoregressive transforms of v (see `MaskedAutoregressiveFlow`) model the deviation from a Gaussian. Their inputs
+    are theta, squashed, and the fraction of the variance of v that is noise, the matrix K^-1 N K^-T. Everything is
+    trained on noisy simulations.
     """
 
     smoothable: ClassVar[bool] = True
 
-    base: MixtureDensityNetwork  # of one component
-    transform: Any  # a flowjax bijection from v to u
-    levels: tuple[float, float] = eqx.field(static=True)  # the smallest and the largest that it was trained for
+    base: MixtureDensityNetwork  # with one component
+    transform: Any  # a FlowJAX bijection from v to u
+    levels: tuple[float, float] = eqx.field(static=True)  # the smallest and the largest noise level in training
     floor: ClassVar[float] = _FLOOR
     activation: ClassVar[str] = "tanh"
 
@@ -80,10 +81,11 @@ class NoisyFlow(Density):
         return self.network_log_prob(self.scale_theta(theta), self.scale_x(x)) - jnp.log(self.scale_x.scale).sum()
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_seen"]) -> Float[Array, ""]:
-        """-log q of a noisy simulation, given beside the factor C of its noise, and -log of the base.
+        """-log q of a noisy simulation plus -log of the base density; z contains the simulation and its noise factor C.
 
-        Each part has its own: the base becomes the best Gaussian whatever the flow does, and the flow learns what is
-        left. With one for both, the flow makes up for a base that is still wrong, and the base never gets right.
+        Each part is trained by its own term: the base becomes the best Gaussian whatever the transforms do, and the
+        transforms learn the rest. With a common loss the transforms would compensate for a wrong base, which would then
+        never be corrected.
         """
         d = len(self.scale_x.scale)
         placed = self.placed(t, z[d:].reshape(d, d))
@@ -92,7 +94,7 @@ class NoisyFlow(Density):
         v, condition, log_det = jax.lax.stop_gradient((v, placed.condition, placed.log_det))
         return -base - flow_log_prob(self.transform, v, condition) - log_det
 
-    def at(
+    def derivatives_at(
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, ""] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
         """Derivatives as a function of many points y, with noise of standard deviation h in y."""
@@ -110,12 +112,12 @@ class NoisyFlow(Density):
         self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"], basis: Float[Array, "d_x p"]
     ) -> Derivatives:
         """Score and Laplacian at x along the columns of `basis`, without noise."""
-        score, laplacian = self.at(theta, Frame(x, basis), 0.0)(jnp.zeros((1, basis.shape[1]), x.dtype))
+        score, laplacian = self.derivatives_at(theta, Frame(x, basis), 0.0)(jnp.zeros((1, basis.shape[1]), x.dtype))
         return Derivatives(score[0], laplacian[0])
 
 
 def _noise_inputs(F: Float[Array, "d d"]) -> Float[Array, " k"]:
-    """What the transforms see of noise F e, e standard normal: logarithms of its scales, and its correlations."""
+    """Inputs of the transforms for noise F e, e standard normal: logarithms of its scales, and its correlations."""
     R = F @ F.T
     variances = jnp.diag(R) + _RESOLVED**2
     rows, columns = jnp.tril_indices(len(R), -1)
@@ -124,11 +126,11 @@ def _noise_inputs(F: Float[Array, "d d"]) -> Float[Array, " k"]:
 
 
 class _Jet(NamedTuple):
-    """Functions of y with their derivatives at n points; one row serves all points where it is the same.
+    """Functions of y with their gradients and Laplacians at n points; arrays that are constant in y have one column.
 
-    They go through a flow together, and nothing is differentiated twice: faster than autodiff, which computes a Hessian
-    of which only the trace is needed. Components of the gradient are apart from each other, as XLA would otherwise
-    compute what they share once for each. Points come last: the machine then runs along them.
+    They pass through the flow together, so no Hessian is computed: automatic differentiation would compute all of it,
+    and only its trace is needed. The components of the gradient are separate arrays, because XLA would otherwise
+    recompute their common parts for each. Points are on the last axis, which vectorises best.
     """
 
     value: Float[Array, "width n"]
@@ -136,7 +138,7 @@ class _Jet(NamedTuple):
     laplacian: Float[Array, "width n_or_1"]
 
     def linear(self, function: Callable[[Float[Array, "width n_or_1"]], Float[Array, "out n_or_1"]]) -> "_Jet":
-        """A linear function of them."""
+        """A linear function of the values."""
         return _Jet(function(self.value), [function(g) for g in self.gradient], function(self.laplacian))
 
     def affine(self, W: Float[Array, "out width"], b: Float[Array, " out"]) -> "_Jet":
@@ -149,7 +151,7 @@ class _Jet(NamedTuple):
         h = jnp.tanh(self.value)
         slope = 1 - h**2
         gradient = [slope * g for g in self.gradient]
-        # not slope times squares: far out the slope is zero, and a square may be infinite
+        # not slope times squares: for distant points the slope is zero and a square may be infinite
         return _Jet(h, gradient, slope * self.laplacian - 2 * h * _dot(gradient, self.gradient))
 
     def log_scale(self) -> "_Jet":
@@ -203,23 +205,25 @@ def init_noisy_flow(
     scale_x: Standardiser,
     scale_theta: Standardiser,
     *,
-    hidden: tuple[int, ...],
+    hidden: int,
+    base_hidden: tuple[int, ...],
     floor: float,
     ceiling: float,
     levels: tuple[float, float],
     transforms: int = 3,
     depth: int = 1,
 ) -> NoisyFlow:
-    """An untrained flow: its transforms say nothing yet, so that it is its base at any noise.
+    """An untrained flow: its transforms are the identity, so it equals its base at every noise level.
 
     Args:
         key: for the weights.
         scale_x: standardiser of x, affine.
         scale_theta: standardiser of theta.
-        hidden: widths of the hidden layers of the base; those of the transforms are as wide as the first.
+        hidden: width of the hidden layers of the transforms.
+        base_hidden: widths of the hidden layers of the base.
         floor: smallest standard deviation of the base.
-        ceiling: largest diagonal of its covariance factor.
-        levels: the smallest and the largest noise level that it will be trained for.
+        ceiling: largest diagonal entry of its covariance factor.
+        levels: the smallest and the largest noise level in training.
         transforms: number of autoregressive transforms.
         depth: number of hidden layers of each.
     """
@@ -231,14 +235,14 @@ def init_noisy_flow(
         d_x,
         d_theta + d_x * (d_x + 1) // 2,
         transforms=transforms,
-        hidden=hidden[0],
+        hidden=hidden,
         depth=depth,
         floor=_FLOOR,
         activation="tanh",
     )
     return NoisyFlow(
         base=init_mixture_density_network(
-            key_base, scale_x, scale_theta, components=1, hidden=hidden, floor=floor, ceiling=ceiling
+            key_base, scale_x, scale_theta, components=1, hidden=base_hidden, floor=floor, ceiling=ceiling
         ),
         transform=eqx.tree_at(_last_layers, transform, replace_fn=_silent),
         levels=levels,

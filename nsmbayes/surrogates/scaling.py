@@ -1,28 +1,28 @@
-"""Elementwise standardisation of what networks see: z = f((x - centre) / scale), f the identity or asinh."""
+"""Elementwise standardisation of network inputs: z = f((x - centre) / scale), f the identity or asinh."""
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
+from nsmbayes._internal import checks
+from nsmbayes._internal.constants import GAUSSIAN_MAD
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
 
 KINDS = ("robust", "robust-asinh", "zscore", "none")
 
-_MAD_TO_STD = 1.4826022185056018  # 1 / Phi^-1(3/4): makes the MAD consistent for the standard deviation of a Gaussian
 SQUASHED = 3.0  # the bound of squashed parameters
-_FAR = 1e30  # beyond this every tanh unit is saturated; stopping here keeps inf - inf out of the affine maps
+_FAR = 1e30  # inputs are clipped here, where every tanh unit is saturated, so that affine maps never compute inf - inf
 
 
 def squash(t: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
-    """3 tanh(t / 3): nearly the identity over the bulk of standardised parameters, bounded beyond."""
+    """3 tanh(t / 3): nearly the identity over the bulk of standardised parameters, and bounded."""
     return SQUASHED * jnp.tanh(t / SQUASHED)
 
 
 class Standardiser(eqx.Module):
-    """z = (x - centre) / scale, or asinh of it for tails so heavy that a linear map leaves most data near zero."""
+    """z = (x - centre) / scale, or asinh of that, for tails so heavy that a linear map leaves most data near zero."""
 
     centre: Float[Array, " d"]
     scale: Float[Array, " d"]
@@ -48,7 +48,7 @@ class Standardiser(eqx.Module):
         return first / root, -(first**2) * (s / root) / root**2
 
     def log_jacobian_slopes(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """First and second derivative of log dz/dx, elementwise: what a density picks up on its way back to x."""
+        """First and second derivative of log dz/dx, elementwise: the Jacobian term of a density in x."""
         if not self.asinh:
             return jnp.zeros_like(self.scale), jnp.zeros_like(self.scale)
         s = jnp.clip((x - self.centre) / self.scale, -_FAR, _FAR)
@@ -59,12 +59,12 @@ class Standardiser(eqx.Module):
 
 @double_precision
 def fit_standardiser(x: Float[np.ndarray, "m d"], kind: str, name: str) -> Standardiser:
-    """Standardiser of the columns of `x`; `name` is what error messages call `x`.
+    """Standardiser of the columns of `x`; `name` is the name of `x` in error messages.
 
-    "robust" uses the median and the MAD (the standard deviation for a column of which more than half the entries are
-    tied), "robust-asinh" adds asinh, "zscore" is the mean and standard deviation, "none" the identity.
+    "robust" uses the median and the MAD (the standard deviation if more than half the entries of a column are tied),
+    "robust-asinh" adds asinh, "zscore" uses the mean and standard deviation, "none" is the identity.
     """
-    _checks.choice(kind, "scaling", KINDS)
+    checks.choice(kind, "scaling", KINDS)
     if kind == "none":
         return Standardiser(jnp.zeros(x.shape[1]), jnp.ones(x.shape[1]), asinh=False)
     std = x.std(axis=0)
@@ -78,6 +78,6 @@ def fit_standardiser(x: Float[np.ndarray, "m d"], kind: str, name: str) -> Stand
         centre, scale = x.mean(axis=0), std
     else:
         centre = np.median(x, axis=0)
-        mad = _MAD_TO_STD * np.median(np.abs(x - centre), axis=0)
-        scale = np.where(mad > 0, mad, std)
+        robust_std = np.median(np.abs(x - centre), axis=0) / GAUSSIAN_MAD
+        scale = np.where(robust_std > 0, robust_std, std)
     return Standardiser(jnp.asarray(centre), jnp.asarray(scale), asinh=kind == "robust-asinh")

@@ -1,26 +1,26 @@
-"""Is a density twice differentiable in x? Score matching is only valid if it is."""
+"""A check that a density is twice differentiable in x, which score matching needs."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
 from nsmbayes.surrogates.base import Density
 
 _LINES = 64
 _POINTS = 4097
-_LENGTH = 0.5  # of a line, in robust scales of the simulations
+_LENGTH = 0.5  # length of a line, in robust scales of the simulations
 _TOLERANCE = 1e-3
 
 
 @double_precision
 def require_smooth(density: Density, theta: Float[np.ndarray, "m d_theta"], x: Float[np.ndarray, "m d_x"]) -> None:
-    """Refuse a density whose score jumps, like that of a spline flow or of a ReLU network.
+    """Refuse a density whose score has jumps, such as that of a spline flow or a ReLU network.
 
-    Along lines through simulations, the integral of the second derivative of log q must give back the change of the
-    first. Where the first one jumps, the second one as automatic differentiation sees it misses the jump.
+    Along lines through simulations, the integral of the second derivative of log q must equal the change of the first.
+    If the first derivative jumps, the second one from automatic differentiation misses the jump.
     """
     rng = np.random.default_rng(0)
     rows = rng.integers(len(x), size=_LINES)
@@ -32,14 +32,13 @@ def require_smooth(density: Density, theta: Float[np.ndarray, "m d_theta"], x: F
     error, coarser_error = (
         np.abs(np.trapezoid(curvatures[:, ::step], dx=step / (_POINTS - 1), axis=1) - change) for step in (1, 4)
     )
-    # a jump stays when the grid becomes finer; what a coarse grid misses of a narrow peak does not
+    # the error of a jump remains on a finer grid; that of a narrow peak decreases
     jumps = (error > _TOLERANCE * variation) & (error > 0.3 * coarser_error)
     if jumps.any() or not np.isfinite(slopes).all():
         raise InputError(
             f"`density` is not twice differentiable in x: on {max(jumps.sum(), 1)} of {_LINES} lines through the "
-            "simulations its score jumps or is not finite. A spline flow or a ReLU network is of this kind, and score "
-            "matching is not valid for it. Use a Gaussian mixture, or affine transforms with smooth activations such "
-            "as tanh."
+            "simulations its score jumps or is not finite. Score matching is not valid for such densities, e.g. spline "
+            "flows or ReLU networks. Use a Gaussian mixture, or affine transforms with smooth activations such as tanh."
         )
 
 

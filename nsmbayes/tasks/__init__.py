@@ -1,16 +1,38 @@
-"""Benchmark tasks: a prior, a simulator, the true parameters, and ways to contaminate what is observed."""
+"""Benchmark tasks: a prior, a simulator, the true parameters, and ways to contaminate the observations."""
 
-from nsmbayes._checks import InputError
-from nsmbayes.tasks.base import NONE, Contamination, Observation, Task
+from nsmbayes.errors import InputError
+from nsmbayes.tasks.base import NONE, Contamination, Observation, Task, all_at_once, in_chunks
 from nsmbayes.tasks.gaussian import GAUSSIAN
 from nsmbayes.tasks.gnk import GNK
 from nsmbayes.tasks.pk import PK
 from nsmbayes.tasks.radio import RADIO
 from nsmbayes.tasks.sir import SIR
 
-__all__ = ["NONE", "Contamination", "Observation", "Task", "get", "names"]
+__all__ = [
+    "NONE",
+    "Contamination",
+    "Observation",
+    "Task",
+    "TASKS",
+    "all_at_once",
+    "in_chunks",
+    "get",
+    "names",
+    "register",
+]
 
-_TASKS = {task.name: task for task in (GNK, SIR, RADIO, GAUSSIAN, PK)}
+TASKS: dict[str, Task] = {task.name: task for task in (GNK, SIR, RADIO, GAUSSIAN, PK)}
+"""Every task by its name."""
+
+
+def register(task: Task) -> Task:
+    """Make a task of your own known to `get`, and so to `nsmbayes reproduce`."""
+    if not isinstance(task, Task):
+        raise InputError(f"`task` must be a Task; got {type(task).__name__}.")
+    if task.name in TASKS:
+        raise InputError(f"`task` must have a name of its own: there is a task {task.name!r} already.")
+    TASKS[task.name] = task
+    return task
 
 
 def names() -> tuple[str, ...]:
@@ -21,7 +43,7 @@ def names() -> tuple[str, ...]:
         >>> tasks.names()
         ('gnk', 'sir', 'radio', 'gaussian', 'pk')
     """
-    return tuple(_TASKS)
+    return tuple(TASKS)
 
 
 def get(name: str) -> Task:
@@ -36,4 +58,4 @@ def get(name: str) -> Task:
     """
     if name not in names():
         raise InputError(f"There is no task {name!r}; the tasks are: {', '.join(map(repr, names()))}.")
-    return _TASKS[name]
+    return TASKS[name]

@@ -1,4 +1,4 @@
-"""What a task is. A new task is one file that builds one `Task`."""
+"""The interface of a task. A new task is one file that builds one `Task`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,37 +10,38 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 from tqdm import tqdm
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
-from nsmbayes._seeds import random_key
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import random_key
+from nsmbayes.errors import InputError
 from nsmbayes.priors import GaussianPrior
+from nsmbayes.simulators import JaxSimulator, Simulator
 
 NONE = "none"
-# Simulations and observations made with the same seed must not share their noise.
+# Simulations and observations with the same seed must use different random numbers.
 _SIMULATION_STREAM, _OBSERVATION_STREAM, _CONTAMINATION_STREAM = range(3)
 
 
 class Observation(NamedTuple):
-    """What was observed, and what only a benchmark knows about it."""
+    """Observations, and the ground truth that only a benchmark knows."""
 
     x: Float[np.ndarray, "n d_x"]
-    """The observations after contamination: all that inference may see."""
+    """The observations after contamination: all that inference may use."""
     clean: Float[np.ndarray, "n d_x"]
     """The same observations before contamination."""
     is_outlier: Bool[np.ndarray, " n"]
-    """Which rows the contamination touched."""
+    """Which rows were contaminated."""
 
 
 class SimulateMany(Protocol):
-    """Draw one observation for each row of theta."""
+    """Draw one observation per row of theta."""
 
     def __call__(
         self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"], *, progress: bool = False
     ) -> Float[np.ndarray, "m d_x"]:
-        """Row i of the result depends on `keys[i]` and `theta[i]` alone, up to rounding, whatever the other rows are.
+        """Row i of the result depends only on `keys[i]` and `theta[i]`, up to rounding, not on the other rows.
 
-        Build it with `all_at_once` or `in_chunks`. `progress` shows a bar where there is something to wait for.
+        Build it with `all_at_once` or `in_chunks`. `progress` shows a progress bar for slow simulators.
         """
         ...
 
@@ -58,14 +59,14 @@ class Contaminate(Protocol):
     ) -> tuple[Float[np.ndarray, "n d_x"], Bool[np.ndarray, " n"]]:
         """Contaminate `clean`.
 
-        `keys[i]` is the key that simulated `clean[i]`: a contamination of something unseen in x, such as the
-        epidemic behind its summaries, replays the simulation with it.
+        `keys[i]` is the key that simulated `clean[i]`. A contamination of something that x does not show, such as the
+        epidemic behind its summaries, repeats the simulation with it.
         """
         ...
 
 
 class Contamination(NamedTuple):
-    """A way to contaminate, and how much of it when nothing else is said."""
+    """A way to contaminate observations, and the default fraction of outliers."""
 
     contaminate: Contaminate
     fraction: float
@@ -76,20 +77,20 @@ class Task:
     """A benchmark problem whose true parameters are known.
 
     Args:
-        name: what `nsmbayes.tasks.get` calls it.
+        name: the name that `nsmbayes.tasks.get` uses.
         prior: the prior over theta, in its unconstrained space.
-        theta_true: the parameters behind the observations, shape (d_theta,).
+        theta_true: the true parameters, at which data are observed, shape (d_theta,).
         parameter_names: one name per parameter.
-        x_names: one name per observed number.
-        simulate_many: draws one observation for each of many keys and parameters.
-        kinds: the contaminations by name; the first is the default.
-        lattice: the step of each column of x whose values are whole multiples of one, 0 for a continuous column;
-            None if all of them are continuous. A density cannot be fitted to a lattice, so a method may want to
-            spread simulations and observations over one step. The simulator itself does not.
-        simulate_one: draws ONE observation from a key and a theta, if there is such a function that JAX can trace.
-        differentiable: whether the derivative of `simulate_one` with respect to theta means something.
+        x_names: one name per column of x.
+        simulate_many: draws one observation for each key and row of theta.
+        contaminations: the contaminations by name; the first is the default, and "none" is always included.
+        grid_steps: the grid step of each column of x, 0 for a continuous column; None if all columns are continuous.
+            Values on a grid have no density, so a method may add uniform noise of one step to simulations and
+            observations. The simulator itself does not.
+        simulate_one: draws ONE observation from a key and a theta, if such a function exists that JAX can trace.
+        differentiable: whether the derivative of `simulate_one` with respect to theta is meaningful.
         log_prob: the exact log likelihood of ONE observation x, as a function of theta and x that JAX can trace, if it
-            is known; to be called with 64-bit floats.
+            is known; call it with 64-bit floats.
     """
 
     name: str
@@ -98,8 +99,8 @@ class Task:
     parameter_names: tuple[str, ...]
     x_names: tuple[str, ...]
     simulate_many: SimulateMany = field(repr=False)
-    kinds: Mapping[str, Contamination] = field(repr=False)
-    lattice: tuple[float, ...] | None = None
+    contaminations: Mapping[str, Contamination] = field(repr=False)
+    grid_steps: tuple[float, ...] | None = None
     simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]] | None = field(
         default=None, repr=False
     )
@@ -109,28 +110,35 @@ class Task:
     )
 
     def __post_init__(self):
-        # Tasks are shared between all their users, so nobody may write into them.
-        theta_true = _checks.vector(self.theta_true, "theta_true", length=len(self.parameter_names)).copy()
+        # Tasks are shared objects, so they must be read-only.
+        theta_true = checks.vector(self.theta_true, "theta_true", length=len(self.parameter_names)).copy()
         theta_true.setflags(write=False)
         object.__setattr__(self, "theta_true", theta_true)
-        object.__setattr__(self, "kinds", MappingProxyType(dict(self.kinds)))
-        if self.lattice is not None:
-            steps = _checks.vector(self.lattice, "lattice", length=len(self.x_names))
+        known = dict(self.contaminations) | {NONE: Contamination(_leave_alone, fraction=0.0)}
+        object.__setattr__(self, "contaminations", MappingProxyType(known))
+        if self.grid_steps is not None:
+            steps = checks.vector(self.grid_steps, "grid_steps", length=len(self.x_names))
             if (steps < 0).any():
-                raise InputError(f"`lattice` must hold steps of at least 0; got {self.lattice}.")
-            object.__setattr__(self, "lattice", tuple(steps.tolist()))
+                raise InputError(f"`grid_steps` must contain steps of at least 0; got {self.grid_steps}.")
+            object.__setattr__(self, "grid_steps", tuple(steps.tolist()))
 
     @property
-    def contaminations(self) -> tuple[str, ...]:
-        """The names that `observe` accepts as `contamination`; the first is its default."""
-        return (*self.kinds, NONE)
+    def default_contamination(self) -> str:
+        """The contamination that `observe` uses by default."""
+        return next(iter(self.contaminations))
+
+    def as_simulator(self) -> Simulator:
+        """The task as a simulator of one observation per row of theta, for methods that call the simulator."""
+        if self.simulate_one is None:
+            return _TaskSimulator(self.simulate_many)
+        return JaxSimulator(self.simulate_one, differentiable=self.differentiable)
 
     def simulate(
         self, m: int, *, seed: int, progress: bool = True
     ) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
-        """`m` pairs (theta, x) with theta from the prior and one x for each.
+        """`m` pairs (theta, x): theta from the prior, and one x per theta.
 
-        A bar appears after two seconds if `progress` is left on.
+        With `progress`, a progress bar appears after two seconds.
 
         Example:
             >>> from nsmbayes import tasks
@@ -138,14 +146,14 @@ class Task:
             >>> theta.shape, x.shape
             ((5, 4), (5, 1))
         """
-        theta = self.prior.sample((_checks.integer(m, "m", at_least=1),), seed)
+        theta = self.prior.sample((checks.integer(m, "m", at_least=1),), seed)
         return theta, self.simulator(theta, seed=seed, progress=progress)
 
     @double_precision
     def simulator(self, theta: Any, *, seed: int, progress: bool = True) -> Float[np.ndarray, "m d_x"]:
-        """One draw of x for each row of `theta`."""
-        theta = _checks.matrix(theta, "theta", width=self.prior.dim, width_is="parameters")
-        progress = _checks.flag(progress, "progress")
+        """One draw of x per row of `theta`."""
+        theta = checks.matrix(theta, "theta", width=self.prior.dim, width_is="parameters")
+        progress = checks.flag(progress, "progress")
         return self.simulate_many(simulation_keys(len(theta), seed), theta, progress=progress)
 
     @double_precision
@@ -154,13 +162,13 @@ class Task:
     ) -> Observation:
         """`n` observations at the true parameters, some of them contaminated.
 
-        The clean points depend on `n` and `seed` only, whatever the contamination.
+        The clean points depend only on `n` and `seed`, not on the contamination.
 
         Args:
-            n: how many.
-            seed: a whole number.
-            contamination: one of `self.contaminations`; the first of them by default.
-            fraction: the share of contaminated rows, in [0, 1); the contamination's own by default.
+            n: number of observations.
+            seed: an integer.
+            contamination: one of the names in `contaminations`; the first one by default.
+            fraction: the fraction of contaminated rows, in [0, 1); by default that of the contamination.
 
         Example:
             >>> from nsmbayes import tasks
@@ -168,27 +176,45 @@ class Task:
             >>> obs.x.shape, int(obs.is_outlier.sum())
             ((100, 1), 10)
         """
-        n = _checks.integer(n, "n", at_least=1)
-        kind = self.contaminations[0] if contamination is None else contamination
-        kind = _checks.choice(kind, "contamination", self.contaminations)
+        n = checks.integer(n, "n", at_least=1)
+        kind = self.default_contamination if contamination is None else contamination
+        kind = checks.choice(kind, "contamination", tuple(self.contaminations))
         if fraction is not None:
-            fraction = _checks.fraction(fraction, "fraction")
+            fraction = checks.fraction(fraction, "fraction")
         keys = observation_keys(n, seed)
         clean = self.simulate_many(keys, np.tile(self.theta_true, (n, 1)))
-        if kind == NONE:
-            if fraction:
-                raise InputError(f"`fraction` is {fraction} but `contamination` is 'none': leave one of them out.")
-            return Observation(x=clean.copy(), clean=clean, is_outlier=np.zeros(n, dtype=bool))
-        contaminate, usual_fraction = self.kinds[kind]
+        if kind == NONE and fraction:
+            raise InputError(f"`fraction` is {fraction} but `contamination` is 'none': leave one of them out.")
+        contaminate, usual_fraction = self.contaminations[kind]
         fraction = usual_fraction if fraction is None else fraction
         x, is_outlier = contaminate(clean, keys, fraction=fraction, rng=contamination_rng(seed))
         return Observation(x=x, clean=clean, is_outlier=is_outlier)
 
 
+def _leave_alone(
+    clean: Float[np.ndarray, "n d_x"], keys: Key[Array, " n"], *, fraction: float, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "n d_x"], Bool[np.ndarray, " n"]]:
+    """The contamination "none"."""
+    del keys, fraction, rng
+    return clean.copy(), np.zeros(len(clean), dtype=bool)
+
+
+class _TaskSimulator(Simulator):
+    """The simulator of a task without a traceable function for one observation."""
+
+    def __init__(self, simulate_many: SimulateMany):
+        self._simulate_many = simulate_many
+
+    @double_precision
+    def rows(self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
+        """One observation per row; row i depends only on `keys[i]` and `theta[i]`."""
+        return self._simulate_many(keys, np.asarray(theta))
+
+
 def all_at_once(
     simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]],
 ) -> SimulateMany:
-    """Vectorise a simulator of ONE observation that JAX can trace. Compiled anew for every number of rows."""
+    """Vectorise a simulator of ONE observation that JAX can trace. Each number of rows is compiled separately."""
     vectorised = jax.jit(jax.vmap(simulate_one))
 
     def simulate_many(keys, theta, *, progress=False):
@@ -199,20 +225,20 @@ def all_at_once(
 
 
 def in_chunks(simulate_rows: Callable[[Key[Array, " size"], Any, Any], Any], *, size: int) -> Callable[..., Any]:
-    """Run a simulator of `size` rows on any number of them, chunk by chunk.
+    """Run a simulator of `size` rows on any number of rows, chunk by chunk.
 
-    What needs memory is a chunk, and one compilation serves any number of rows. The last chunk is filled up with
+    Memory is needed for one chunk only, and one compilation serves any number of rows. The last chunk is padded with
     copies of its first row.
 
     Args:
-        simulate_rows: `(keys, theta, wanted) -> arrays` with one row for each row of theta, made of functions that
-            are compiled with `jax.jit`. Rows that are not `wanted` are thrown away, so it may leave them out.
-        size: rows in a chunk.
+        simulate_rows: `(keys, theta, wanted) -> arrays` with one row per row of theta, made of functions that are
+            compiled with `jax.jit`. Rows that are not `wanted` are discarded, so it may skip them.
+        size: rows per chunk.
     """
 
     def simulate_many(keys, theta, *, progress=False):
         m, chunks = len(theta), []
-        # A fast simulator is done before the bar would show.
+        # The delay keeps the bar hidden for fast simulators.
         with tqdm(total=m, desc="simulating", unit="rows", disable=not progress, delay=2.0) as bar:
             for start in range(0, m, size):
                 rows = np.arange(start, start + size)
@@ -228,15 +254,15 @@ def in_chunks(simulate_rows: Callable[[Key[Array, " size"], Any, Any], Any], *, 
 
 
 def simulation_keys(m: int, seed: int) -> Key[Array, " m"]:
-    """The keys behind `Task.simulator`, one a row: with them a task's own functions show what was simulated."""
+    """The keys of `Task.simulator`, one per row: with them a task's own functions can show the full simulation."""
     return jax.random.split(random_key(seed, _SIMULATION_STREAM), m)
 
 
 def observation_keys(n: int, seed: int) -> Key[Array, " n"]:
-    """The keys behind `Task.observe`, one a row."""
+    """The keys of `Task.observe`, one per row."""
     return jax.random.split(random_key(seed, _OBSERVATION_STREAM), n)
 
 
 def contamination_rng(seed: int) -> np.random.Generator:
-    """The generator that `Task.observe` hands to a contamination."""
-    return np.random.default_rng((_CONTAMINATION_STREAM, _checks.integer(seed, "seed")))
+    """The generator that `Task.observe` passes to a contamination."""
+    return np.random.default_rng((_CONTAMINATION_STREAM, checks.integer(seed, "seed")))

@@ -1,9 +1,9 @@
 """Binomial and Poisson counts, each from ONE uniform number: fast when vectorised, and without rejections.
 
-A count is the k at which the running sum of the probabilities passes u. The sum starts at the mode and visits
-mode + 1, mode - 1, mode + 2, ... so that it ends after a few standard deviations, where a sum from zero would need
-as many steps as there are people. The functions can be traced by JAX; give them 64-bit floats. Counts are floats
-that hold whole numbers.
+A count is the k at which the running sum of the probabilities exceeds u. The sum starts at the mode and visits
+mode + 1, mode - 1, mode + 2, ... so that it ends after a few standard deviations; a sum from zero could need as many
+steps as there are people. JAX can trace the functions; call them with 64-bit floats. Counts are whole numbers stored as
+floats.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from jax.lax import lgamma
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
-# Beyond this hazard nobody is left: exp(-600) is no number that a uniform u could fall below.
+# Beyond this hazard nobody is left: no uniform u is below exp(-600).
 _CERTAIN = 600.0
 _TINY = 1e-300
 
 
 def binomial(u: Float[Array, ""], n: Float[Array, ""], hazard: Float[Array, ""]) -> Float[Array, ""]:
-    """A count from Binomial(n, 1 - exp(-hazard)): how many of n meet what each of them meets at this rate.
+    """A count from Binomial(n, 1 - exp(-hazard)): how many of n have an event that occurs at this rate.
 
     Example:
         >>> print(binomial(jnp.array(0.5), jnp.array(10.0), jnp.array(0.0)))
@@ -52,11 +52,11 @@ def _search(
     probability: Float[Array, ""],
     growth: Callable[[Float[Array, ""]], Float[Array, ""]],
 ) -> Float[Array, ""]:
-    """The k that u falls on, for probabilities with `P(k) = P(k - 1) growth(k) / k`; `probability` is P(mode)."""
+    """The k that u selects, for probabilities with `P(k) = P(k - 1) growth(k) / k`; `probability` is P(mode)."""
 
     def undecided(state):
         rest, _, (_, above), (_, below) = state
-        # Rounding may leave a rest of 1e-12 when nothing is left to subtract. The mode is then as good as any.
+        # Rounding may leave a remainder of 1e-12 when all probability is used up. The mode is then a valid choice.
         return (rest >= 0) & (above + below > _TINY)
 
     def step(state):

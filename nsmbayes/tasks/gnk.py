@@ -1,19 +1,19 @@
 """The g-and-k distribution: four parameters for location, scale, skewness and tail weight.
 
-It has no density in closed form but is easily simulated, since it is defined by its quantile function
-`G(u) = A + B (1 + c tanh(g u / 2)) (1 + u^2)^k u` at a standard normal u. The paper writes the hyperbolic
-tangent as (1 - exp(-g u)) / (1 + exp(-g u)). Inference works with theta = (A, log B, g, log k). Quantile function and
-exact density are in `nsmbayes.tasks.gnk_exact`.
+It has no density in closed form but is easy to simulate: it is defined by its quantile function
+`G(u) = A + B (1 + c tanh(g u / 2)) (1 + u^2)^k u` at a standard normal u. The paper writes the hyperbolic tangent as
+(1 - exp(-g u)) / (1 + exp(-g u)). Inference uses theta = (A, log B, g, log k). The quantile function and the exact
+density are in `nsmbayes.tasks.gnk_exact`.
 """
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from nsmbayes.contamination import huber_shift
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.tasks import gnk_exact
 from nsmbayes.tasks.base import Contamination, Task, all_at_once
+from nsmbayes.tasks.contamination import huber_shift
 
 
 def simulate_one(key: Key[Array, ""], theta: Float[Array, "4"]) -> Float[Array, "1"]:
@@ -41,7 +41,7 @@ GNK = Task(
     parameter_names=("A", "log B", "g", "log k"),
     x_names=("x",),
     simulate_many=all_at_once(simulate_one),
-    kinds={"shift": Contamination(shift, fraction=0.1)},
+    contaminations={"shift": Contamination(shift, fraction=0.1)},
     simulate_one=simulate_one,
     differentiable=True,
     log_prob=log_prob,

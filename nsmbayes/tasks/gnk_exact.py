@@ -1,6 +1,6 @@
-"""The quantile function of the g-and-k distribution, and its exact density, found by inverting it numerically.
+"""The quantile function of the g-and-k distribution, and its exact density, by numerical inversion.
 
-The density is what a surrogate tries to learn. The functions are for ONE point and can be traced by JAX; give them
+The density is what a surrogate should learn. The functions are for ONE point, and JAX can trace them; call them with
 64-bit floats. The symbols are those of `nsmbayes.tasks.gnk`.
 """
 
@@ -12,10 +12,10 @@ from jaxtyping import Array, Float
 
 _ITERATIONS = 16
 _SLACK = 1e-9  # how far Newton's method may leave its bracket
-_STEP, _NODES = 1e-3, 8500  # of the standard normal u, where densities are smoothed
+_STEP, _NODES = 1e-3, 8500  # step and number of nodes on each side of 0, for integrals over the standard normal u
 
 C = 0.8
-"""How far skewness can go. Below about 0.83, G increases for every g and every k >= 0."""
+"""Bounds the skewness. Below about 0.83, G increases for every g and every k >= 0."""
 
 
 def quantile(theta: Float[Array, "4"], u: Float[Array, ""]) -> Float[Array, ""]:
@@ -34,11 +34,11 @@ def quantile(theta: Float[Array, "4"], u: Float[Array, ""]) -> Float[Array, ""]:
 def standard_normal_quantile(theta: Float[Array, "4"], x: Float[Array, ""]) -> Float[Array, ""]:
     """The u at which G(u) = x, so that the distribution function at x is Phi(u).
 
-    With z = (x - A) / B and v = log|u| the equation reads
-    `F(v) = log(1 + c tanh(sign(z) g e^v / 2)) + k log(1 + e^(2v)) + v - log|z| = 0`. F increases, and bounds
-    on its first two terms bracket the root within log((1 + c) / (1 - c)) + k log 2, however large x is.
-    Newton's method, with a bisection whenever it would leave the bracket, then needs a dozen steps; more
-    only for k > 100. Derivatives of any order come from the implicit function theorem.
+    With z = (x - A) / B and v = log|u| the equation is
+    `F(v) = log(1 + c tanh(sign(z) g e^v / 2)) + k log(1 + e^(2v)) + v - log|z| = 0`. F increases, and bounds on its
+    first two terms bracket the root within log((1 + c) / (1 - c)) + k log 2, however large x is. Newton's method, with
+    a bisection step whenever it would leave the bracket, then needs about twelve steps; more only for k > 100.
+    Derivatives of any order follow from the implicit function theorem.
     """
     A, log_B, g, log_k = theta
     k = jnp.exp(log_k)
@@ -49,7 +49,7 @@ def standard_normal_quantile(theta: Float[Array, "4"], x: Float[Array, ""]) -> F
     def unbend(r):  # solves v + 2 k max(v, 0) = r
         return jnp.where(r > 0, r / (1 + 2 * k), r)
 
-    # Far out the root sits on an end of the bracket, where rounding would push Newton's method out of it.
+    # For extreme x the root lies at an end of the bracket, where rounding could push Newton's method outside.
     low = unbend(log_z - jnp.log1p(C) - k * jnp.log(2.0)) - 0.1
     high = unbend(log_z - jnp.log1p(-C)) + 0.1
 
@@ -61,7 +61,7 @@ def standard_normal_quantile(theta: Float[Array, "4"], x: Float[Array, ""]) -> F
         slope = half * C * (1 - t * t) / (1 + C * t) + 2 * k * jax.nn.sigmoid(2 * v) + 1
         low, high = jnp.where(F < 0, v, low), jnp.where(F > 0, v, high)
         newton = v - F / slope
-        # At the root the sign of F is rounding, which compiled code need not round alike for `low` and for `newton`.
+        # At the root the sign of F is rounding error, and compiled code may round `low` and `newton` differently.
         inside = (low - _SLACK <= newton) & (newton <= high + _SLACK)
         return low, high, jnp.where(inside, newton, (low + high) / 2)
 
@@ -88,8 +88,8 @@ class _Slope(NamedTuple):
 def _slope(theta: Float[Array, "4"], u: Float[Array, ""]) -> _Slope:
     """The logarithm of `G'(u) = B (1 + u^2)^k S(u)`, `S = (1 + c t) r + u e`, and its derivatives.
 
-    Here t = tanh(g u / 2), r = 1 + 2 k u^2 / (1 + u^2) and e = c dt/du; r1, r2, e1, e2, S1, S2 are their
-    derivatives in u. S is bounded, and away from zero, so that only B (1 + u^2)^k needs the logarithm.
+    Here t = tanh(g u / 2), r = 1 + 2 k u^2 / (1 + u^2) and e = c dt/du; r1, r2, e1, e2, S1, S2 are their derivatives in
+    u. S is bounded, and bounded away from zero, so only B (1 + u^2)^k needs the logarithm.
     """
     _, log_B, g, log_k = theta
     k = jnp.exp(log_k)
@@ -138,7 +138,7 @@ def laplacian(theta: Float[Array, "4"], x: Float[Array, ""]) -> Float[Array, ""]
 def smoothed_log_prob(theta: Float[Array, "4"], x: Float[Array, ""], h: Float[Array, ""]) -> Float[Array, ""]:
     """The log density of x + h e with a standard normal e, `log integral of N(x; G(u), h^2) phi(u) du`, for h > 0.
 
-    By the trapezoidal rule with steps of 0.001, which is exact where h is many times |G'(u)| / 1000 at G(u) = x.
+    By the trapezoidal rule with steps of 0.001, which is accurate where h is many times |G'(u)| / 1000 at G(u) = x.
     """
     return jax.nn.logsumexp(_smoothed_terms(theta, x, h)[0]) + jnp.log(_STEP) - jnp.log(2 * jnp.pi * h)
 

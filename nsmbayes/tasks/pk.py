@@ -1,12 +1,12 @@
-"""Population pharmacokinetics: one compartment with first-order absorption, a patient a row.
+"""Population pharmacokinetics: one compartment with first-order absorption, one patient per row.
 
-Every patient swallows one dose D, which is absorbed at rate ka into a volume V and eliminated at rate k = CL_i / V. The
-concentration in the blood is `C(t) = D ka / V (exp(-k t) - exp(-ka t)) / (ka - k)`. Clearance differs between
-patients, `CL_i = CL exp(omega eta)` with a standard normal eta. Observed are the logarithms of the concentrations at
-five times, with Gaussian noise of standard deviation sigma. Inference works with
-theta = (log ka, log CL, log V, log omega, log sigma). The true values are like those of theophylline in adults.
+Every patient takes one oral dose D, which is absorbed at rate ka into a volume V and eliminated at rate k = CL_i / V.
+The concentration in the blood is `C(t) = D ka / V (exp(-k t) - exp(-ka t)) / (ka - k)`. Clearance differs between
+patients, `CL_i = CL exp(omega eta)` with a standard normal eta. The data are the logarithms of the concentrations at
+five times, with Gaussian noise of standard deviation sigma. Inference uses
+theta = (log ka, log CL, log V, log omega, log sigma). The true values are similar to those of theophylline in adults.
 
-Given eta the five numbers of a patient are independent, so that the likelihood is an integral over one number.
+Given eta, the five numbers of a patient are independent, so the likelihood is a one-dimensional integral.
 """
 
 import math
@@ -16,26 +16,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from nsmbayes.contamination import choose_outliers, huber_shift
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.tasks.base import Contamination, Task, all_at_once
+from nsmbayes.tasks.contamination import choose_outliers, huber_shift
 
 DOSE = 320.0
 """Milligrams."""
 TIMES = np.array([0.5, 2.0, 6.0, 12.0, 24.0])
-"""Hours after the dose at which blood is taken."""
+"""Hours after the dose at which blood samples are taken."""
 
 _FRACTION = 0.1
 _NODES = 250
-_STEP = 0.6  # between nodes at most, in units of z
-_REACH = 8.0  # standard deviations of eta that the nodes cover,
-_BEYOND = 3.0  # and how much further in log clearance, for patients whom theta does not describe
+_STEP = 0.6  # largest distance between nodes, in units of z
+_REACH = 8.0  # the nodes cover this many standard deviations of eta,
+_BEYOND = 3.0  # plus this much in log clearance, for patients that theta does not describe
 
 
 def log_concentrations(theta: Float[Array, "5"], log_rate: Float[Array, ""]) -> Float[Array, "5"]:
-    """The log concentrations (of mg / L) at `TIMES` of ONE patient who eliminates at rate k, without noise.
+    """The log concentrations (in mg / L) at `TIMES` of ONE patient with elimination rate k, without noise.
 
-    Written as `log(D ka t / V) - (ka + k) t / 2 + log(sinh(y) / y)` with y = (ka - k) t / 2, which is as exact near
+    Written as `log(D ka t / V) - (ka + k) t / 2 + log(sinh(y) / y)` with y = (ka - k) t / 2, which is as accurate near
     ka = k as elsewhere.
 
     Example:
@@ -49,7 +49,7 @@ def log_concentrations(theta: Float[Array, "5"], log_rate: Float[Array, ""]) -> 
 
 
 def _log_sinhc(y: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """`log(sinh(y) / y)`; its series, where the quotient would cost the derivatives their digits."""
+    """`log(sinh(y) / y)`, by its series for small y, where the quotient would make the derivatives inaccurate."""
     small = jnp.abs(y) < 0.1
     s = jnp.where(small, y, 0.0) ** 2
     a = jnp.where(small, 1.0, jnp.abs(y))
@@ -69,8 +69,8 @@ def log_prob(theta: Float[Array, "5"], x: Float[Array, "5"]) -> Float[Array, ""]
     """The log density of one patient's observations, `log integral of phi(eta) prod_j N(x_j; f_j(eta), sigma^2)`.
 
     By the trapezoidal rule in z, where `k = sigma / (omega T) log(1 + exp(omega z))` is the rate and T^2 = sum_j t_j^2.
-    Since |df_j / dk| <= t_j, neither eta nor the vector of all f_j / sigma moves faster than z, whatever theta is, so
-    that few nodes suffice: the error falls exponentially with their number. In eta itself the product can be a hundred
+    Since |df_j / dk| <= t_j, neither eta nor the vector of all f_j / sigma changes faster than z, for any theta, so a
+    few nodes suffice: the error decreases exponentially with their number. In eta itself the product can be a hundred
     times narrower than phi. The nodes do not depend on x.
 
     Example:
@@ -84,7 +84,7 @@ def log_prob(theta: Float[Array, "5"], x: Float[Array, "5"]) -> Float[Array, ""]
     log_unit = log_sigma - log_omega - 0.5 * math.log((TIMES**2).sum())
     reach = _REACH * omega + _BEYOND
     low, high = (_inverse_softplus(jnp.exp(log_k + side * reach - log_unit)) / omega for side in (-1, 1))
-    # Where the nodes do not reach `high`, the patients beyond are neglected: at the true parameters those of eta > 7.
+    # If the nodes do not reach `high`, patients beyond them are neglected: at the true parameters those with eta > 7.
     step = jnp.minimum((high - low) / (_NODES - 1), _STEP)
     v = omega * (low + step * jnp.arange(_NODES))
     log_rates = log_unit + jnp.log(jax.nn.softplus(v))
@@ -111,7 +111,7 @@ def wrong_units(
 def double_dose(
     clean: Float[np.ndarray, "n 5"], keys: Key[Array, " n"], *, fraction: float, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "n 5"], Bool[np.ndarray, " n"]]:
-    """Patients who took the dose twice: outliers beside the bulk."""
+    """Patients who took the dose twice: outliers close to the bulk."""
     del keys
     return huber_shift(clean, fraction=fraction, shift=math.log(2), rng=rng)
 
@@ -119,7 +119,7 @@ def double_dose(
 def swapped(
     clean: Float[np.ndarray, "n 5"], keys: Key[Array, " n"], *, fraction: float, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "n 5"], Bool[np.ndarray, " n"]]:
-    """Patients whose tubes of blood are in reverse order."""
+    """Patients whose blood samples are in reverse order."""
     del keys
     is_outlier = choose_outliers(len(clean), fraction=fraction, rng=rng)
     return np.where(is_outlier[:, None], clean[:, ::-1], clean), is_outlier
@@ -132,7 +132,7 @@ PK = Task(
     parameter_names=("log ka", "log CL", "log V", "log omega", "log sigma"),
     x_names=tuple(f"log C({t:g} h)" for t in TIMES),
     simulate_many=all_at_once(simulate_one),
-    kinds={
+    contaminations={
         "wrong-units": Contamination(wrong_units, fraction=_FRACTION),
         "double-dose": Contamination(double_dose, fraction=_FRACTION),
         "swapped": Contamination(swapped, fraction=_FRACTION),

@@ -1,14 +1,14 @@
-"""Turin's model of a radio channel: what a receiver hears when a signal arrives along many paths.
+"""Turin's model of a radio channel: what a receiver records when a signal arrives along many paths.
 
 The transfer function is measured at K frequencies within a bandwidth B, df = B / (K - 1) apart:
 `Y_k = H_k + Z_k` with noise `Z_k ~ CN(0, noise)` and `H_k = sum_l gain_l exp(-j 2 pi df k delay_l)`. The delays are a
 Poisson process of a constant rate, and `gain_l ~ CN(0, B G0 exp(-delay_l / decay) / rate)`. The inverse Fourier
-transform of Y is the series y(t) in the time domain, and x holds the logarithms of its temporal moments.
-Inference works with theta = (log G0, log decay, log rate, log noise), in seconds and their inverses.
+transform of Y is the series y(t) in the time domain, and x contains the logarithms of its temporal moments.
+Inference uses theta = (log G0, log decay, log rate, log noise), in seconds and inverse seconds.
 
-Three things the paper leaves open. Its gains lack the factor B, without which the signal would drown in the noise.
-Delays end at 1 / df = 200 ns: a later arrival could not be told from an earlier one. The moments are sums over the K
-times of the discrete transform, at which j = 0 is exact by Parseval's theorem.
+The paper leaves three things open. Its gains lack the factor B, without which the noise would hide the signal. Delays
+end at 1 / df = 200 ns: a later arrival could not be distinguished from an earlier one. The moments are sums over the K
+times of the discrete transform, for which j = 0 is exact by Parseval's theorem.
 """
 
 from typing import Any, NamedTuple
@@ -18,40 +18,41 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Complex, Float, Key
 
-from nsmbayes import _checks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
-from nsmbayes.contamination import choose_outliers
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.tasks.base import Contamination, Task, contamination_rng, in_chunks, observation_keys, simulation_keys
+from nsmbayes.tasks.contamination import choose_outliers
 
 B = 4e9
 """Bandwidth in Hz."""
 K = 801
-"""Frequencies, and so times."""
+"""Number of frequencies, and so of times."""
 DF = B / (K - 1)
-"""Distance of two frequencies in Hz; y(t) repeats itself after 1 / DF seconds."""
+"""Distance between two frequencies in Hz; y(t) is periodic with period 1 / DF seconds."""
 TIMES = np.arange(K) / (K * DF)
 """The times t of the series y(t), in seconds."""
 TIMES.setflags(write=False)
 
 _FAULTY = 0.1
 _MOST_ARRIVALS = 1e7
-# k = 32 a + b: the powers of exp(-j 2 pi df delay) up to K need 26 + 32 numbers for each arrival.
+# k = 32 a + b: the powers of exp(-j 2 pi df delay) up to K need 26 + 32 numbers per arrival.
 _FINE, _COARSE = 32, 26
-# Arrivals come in blocks of one size, and a row has as many blocks as it needs: no row pays for another's arrivals.
+# Arrivals come in blocks of one size, and a row has as many blocks as it needs, so its cost does not depend on the
+# arrivals of other rows.
 _BLOCK, _BLOCKS_AT_ONCE, _CHUNK = 256, 32, 256
 
 
 class ObservedSeries(NamedTuple):
-    """The series behind `Task.observe`."""
+    """The series whose moments `Task.observe` returns."""
 
     series: Complex[np.ndarray, "n 801"]
     """What the receivers recorded."""
     clean: Complex[np.ndarray, "n 801"]
-    """What they would have recorded, had none been faulty."""
+    """What they would have recorded without faults."""
     is_outlier: Bool[np.ndarray, " n"]
-    """Which receivers were faulty and recorded their own noise only."""
+    """Which receivers were faulty and recorded only their own noise."""
 
 
 def transfer_function(delays: Float[Array, " L"], gains: Complex[Array, " L"]) -> Complex[Array, "801"]:
@@ -60,7 +61,7 @@ def transfer_function(delays: Float[Array, " L"], gains: Complex[Array, " L"]) -
 
 
 def _turns(delays: Float[Array, "*L"]) -> Complex[Array, "*L"]:
-    """How far a delay turns the phase from one frequency to the next: exp(-j 2 pi df delay)."""
+    """The phase factor of a delay from one frequency to the next: exp(-j 2 pi df delay)."""
     return jnp.exp(-2j * jnp.pi * DF * delays)
 
 
@@ -92,7 +93,7 @@ def temporal_moments(series: Complex[Array, "801"]) -> Float[Array, "3"]:
 
 
 def count_arrivals(key: Key[Array, ""], theta: Float[Array, "4"]) -> Float[Array, ""]:
-    """How many arrivals ONE simulation has within 1 / df: Poisson with mean rate / df."""
+    """The number of arrivals of ONE simulation within 1 / df: Poisson with mean rate / df."""
     return jax.random.poisson(jax.random.fold_in(key, 0), jnp.exp(theta[2]) / DF).astype(float)
 
 
@@ -117,13 +118,13 @@ def _signal(keys: Key[Array, " m"], theta: Float[Array, "m 4"], wanted: Bool[Arr
     arrival_keys = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
 
     def add_blocks(i, H):
-        """Add the next blocks, whichever rows they belong to; those beyond the last one are empty."""
+        """Add the next blocks, from any rows; blocks after the last one are empty."""
         number = i * _BLOCKS_AT_ONCE + jnp.arange(_BLOCKS_AT_ONCE)
         row = jnp.minimum(jnp.searchsorted(ends, number, side="right"), m - 1)
         number -= ends[row] - blocks[row]
         block_keys = jax.vmap(jax.random.fold_in)(arrival_keys[row], number)
         delays, gains = jax.vmap(_arrivals)(block_keys, theta[row], counts[row] - number * _BLOCK)
-        # A loop and not one product of them all: XLA would compute every exponential again for every power of it.
+        # A loop instead of one product of all blocks: XLA would recompute every exponential for every power of it.
         return jax.lax.scan(add_block, H, (row, _turns(delays), gains))[0]
 
     def add_block(H, block):
@@ -166,8 +167,8 @@ def _affordable(theta: Float[np.ndarray, "m 4"]) -> Float[np.ndarray, "m 4"]:
     bad = np.flatnonzero(theta[:, 2] > np.log(_MOST_ARRIVALS * DF))
     if bad.size:
         raise InputError(
-            f"`theta` asks for more than {_MOST_ARRIVALS:,.0f} arrivals (row {_checks.shown(bad)}). Keep its third "
-            f"parameter, the log of the arrival rate, below {np.log(_MOST_ARRIVALS * DF):.1f}; the prior's mean is 22."
+            f"`theta` implies more than {_MOST_ARRIVALS:,.0f} arrivals (row {checks.shown(bad)}). Keep its third "
+            f"parameter, the log of the arrival rate, below {np.log(_MOST_ARRIVALS * DF):.1f}; the prior mean is 22."
         )
     return theta
 
@@ -176,15 +177,15 @@ def _affordable(theta: Float[np.ndarray, "m 4"]) -> Float[np.ndarray, "m 4"]:
 def received(theta: Any, *, seed: int, signal: bool = True) -> Complex[np.ndarray, "m 801"]:
     """The series y(t) at `TIMES` whose moments `Task.simulator` returns for the same theta and seed.
 
-    With `signal=False` they hold the same noise and nothing else, as if all receivers were faulty.
+    With `signal=False` they contain only the same noise, as if all receivers were faulty.
 
     Example:
         >>> from nsmbayes.tasks import radio
         >>> radio.received(radio.RADIO.theta_true[None], seed=0).shape
         (1, 801)
     """
-    theta = _affordable(_checks.matrix(theta, "theta", width=4, width_is="parameters"))
-    run = _received if _checks.flag(signal, "signal") else _received_noise
+    theta = _affordable(checks.matrix(theta, "theta", width=4, width_is="parameters"))
+    run = _received if checks.flag(signal, "signal") else _received_noise
     return run(simulation_keys(len(theta), seed), theta)
 
 
@@ -200,7 +201,7 @@ def power_delay_profile(series: Any) -> Float[np.ndarray, "801"]:
     series = np.asarray(series)
     if series.ndim != 2 or series.shape[1] != K or not len(series):
         raise InputError(
-            f"`series` must have shape (n, {K}), one series a row; got {series.shape}. Try radio.received."
+            f"`series` must have shape (n, {K}), one series per row; got {series.shape}. Try radio.received."
         )
     return (np.abs(series) ** 2).mean(axis=0)
 
@@ -215,7 +216,7 @@ def observed_series(n: int, *, seed: int, fraction: float = _FAULTY) -> Observed
         >>> observed.series.shape, int(observed.is_outlier.sum())
         ((20, 801), 2)
     """
-    n = _checks.integer(n, "n", at_least=1)
+    n = checks.integer(n, "n", at_least=1)
     keys, theta = observation_keys(n, seed), np.tile(RADIO.theta_true, (n, 1))
     is_outlier = choose_outliers(n, fraction=fraction, rng=contamination_rng(seed))
     clean = _received(keys, theta)
@@ -239,5 +240,5 @@ RADIO = Task(
     parameter_names=("log G0", "log decay", "log rate", "log noise"),
     x_names=("log m0", "log m1", "log m2"),
     simulate_many=simulate_many,
-    kinds={"noise-only": Contamination(noise_only, fraction=_FAULTY)},
+    contaminations={"noise-only": Contamination(noise_only, fraction=_FAULTY)},
 )

@@ -1,12 +1,13 @@
-"""A stochastic epidemic among N people, seen through its reported cases.
+"""A stochastic epidemic among N people, observed through its reported cases.
 
 At every step of dt = 1, `Binomial(S, 1 - exp(-transmission I / N))` of the S susceptible people are infected and
-`Binomial(I, 1 - exp(-recovery))` of the I infectious ones recover. The new cases are reported with Poisson noise,
+`Binomial(I, 1 - exp(-recovery))` of the I infectious people recover. The new cases are reported with Poisson noise,
 `y ~ Poisson(reporting x new cases)`. Only three summaries of y_1, ..., y_T are observed: the attack rate, the time of
-the peak and its height. Inference works with
-theta = (log transmission, log recovery, logit reporting, log initially infectious).
+the peak and its height. Inference uses theta = (log transmission, log recovery, logit reporting, log initially
+infectious).
 
-The initially infectious are a whole number, theta's rounded, at least one and at most N; the paper does not say.
+The number of initially infectious people is the rounded value from theta, at least 1 and at most N. The paper does not
+specify this.
 """
 
 from typing import Any, NamedTuple
@@ -16,48 +17,48 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from nsmbayes import _checks
-from nsmbayes._precision import double_precision
-from nsmbayes.contamination import binomial_thinning, cauchy_noise
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.tasks.base import Contamination, Task, contamination_rng, in_chunks, observation_keys, simulation_keys
+from nsmbayes.tasks.contamination import binomial_thinning, cauchy_noise
 from nsmbayes.tasks.counts import binomial, poisson
 
 N = 1000
-"""People."""
+"""Number of people."""
 T = 150
-"""Steps, and so reports."""
+"""Number of steps, and so of reports."""
 RETENTION = 0.5
-"""The share of cases that an undercounted epidemic keeps."""
+"""The fraction of cases that an undercounted epidemic keeps."""
 
 _UNDERCOUNTED = 0.05
-# Above this rate everybody is infected, or recovers, within one step.
+# At this rate everybody is infected, or recovers, within one step.
 _FASTEST = 1e6
 _CHUNK = 512
 
 
 class Epidemic(NamedTuple):
-    """One epidemic, or many of them in rows."""
+    """One epidemic, or many, one per row."""
 
     susceptible: Int[Array | np.ndarray, "*epidemics 151"]
-    """People not infected so far, at the times 0, ..., T."""
+    """Number of people not infected so far, at the times 0, ..., T."""
     infectious: Int[Array | np.ndarray, "*epidemics 151"]
-    """People who infect others."""
+    """Number of people who can infect others."""
     recovered: Int[Array | np.ndarray, "*epidemics 151"]
-    """People who no longer do."""
+    """Number of people who have recovered."""
     reported: Int[Array | np.ndarray, "*epidemics 150"]
-    """Reports y_1, ..., y_T of the cases that each step added."""
+    """Reports y_1, ..., y_T of the new cases in each step."""
 
 
 class ObservedReports(NamedTuple):
-    """The reports behind `Task.observe`."""
+    """The reports whose summaries `Task.observe` returns."""
 
     reported: Int[np.ndarray, "n 150"]
-    """After undercounting."""
+    """The reports after undercounting."""
     clean: Int[np.ndarray, "n 150"]
-    """Before it."""
+    """The reports before undercounting."""
     is_outlier: Bool[np.ndarray, " n"]
-    """Which of them are undercounted."""
+    """Which epidemics are undercounted."""
 
 
 def epidemic(key: Key[Array, ""], theta: Float[Array, "4"]) -> Epidemic:
@@ -82,7 +83,8 @@ def epidemic(key: Key[Array, ""], theta: Float[Array, "4"]) -> Epidemic:
 def summaries(reported: Int[Array, "150"]) -> Float[Array, "3"]:
     """Attack rate `sum_t y_t / N`, peak time `argmax_t y_t / (T - 1)` with t = 1, ..., T, peak height `max_t y_t / N`.
 
-    The first of several peaks of one height counts. All three are whole multiples of a step, see `SIR.lattice`.
+    If several peaks have the same height, the first one counts. All three are multiples of a step, see
+    `SIR.grid_steps`.
     """
     peak = jnp.argmax(reported)
     return jnp.stack([reported.sum() / N, (peak + 1) / (T - 1), reported[peak] / N])
@@ -109,7 +111,7 @@ def epidemics(theta: Any, *, seed: int) -> Epidemic:
         >>> shown.infectious.shape, shown.reported.shape
         ((1, 151), (1, 150))
     """
-    theta = _checks.matrix(theta, "theta", width=4, width_is="parameters")
+    theta = checks.matrix(theta, "theta", width=4, width_is="parameters")
     return _epidemics(simulation_keys(len(theta), seed), theta)
 
 
@@ -123,7 +125,7 @@ def observed_reports(n: int, *, seed: int, fraction: float = _UNDERCOUNTED) -> O
         >>> observed.reported.shape, int(observed.is_outlier.sum())
         ((100, 150), 5)
     """
-    n = _checks.integer(n, "n", at_least=1)
+    n = checks.integer(n, "n", at_least=1)
     return _undercounted(observation_keys(n, seed), fraction=fraction, rng=contamination_rng(seed))
 
 
@@ -144,7 +146,7 @@ def undercounting(
 def heavy_tailed(
     clean: Float[np.ndarray, "n 3"], keys: Key[Array, " n"], *, fraction: float, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "n 3"], Bool[np.ndarray, " n"]]:
-    """The paper's other outliers: standard Cauchy noise on every summary. The paper names no scale."""
+    """The paper's other outliers: standard Cauchy noise on every summary. The paper does not give a scale."""
     del keys
     return cauchy_noise(clean, fraction=fraction, scale=1.0, rng=rng)
 
@@ -156,10 +158,10 @@ SIR = Task(
     parameter_names=("log transmission", "log recovery", "logit reporting", "log initially infectious"),
     x_names=("attack rate", "peak time", "peak height"),
     simulate_many=_simulate,
-    kinds={
+    contaminations={
         "undercounting": Contamination(undercounting, fraction=_UNDERCOUNTED),
         "heavy-tailed": Contamination(heavy_tailed, fraction=0.1),
     },
-    lattice=(1 / N, 1 / (T - 1), 1 / N),
+    grid_steps=(1 / N, 1 / (T - 1), 1 / N),
     simulate_one=simulate_one,
 )

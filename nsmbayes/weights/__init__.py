@@ -1,13 +1,10 @@
-"""Weights that deny outliers their influence, and the robust location and scatter they are measured by."""
+"""Weights that limit the influence of outliers: radial functions of the Mahalanobis distance from the bulk."""
 
 from nsmbayes.weights.base import Weight
-from nsmbayes.weights.batched_mcd import fit_batch, mcd_batch
 from nsmbayes.weights.constant import Constant
+from nsmbayes.weights.evaluation import Weighting, as_weight, evaluate, evaluate_many, overall_many
 from nsmbayes.weights.imq import IMQ
-from nsmbayes.weights.location_scatter import ESTIMATORS, LocationScatter, evaluate, evaluate_many, whole_many
 from nsmbayes.weights.plateau_imq import PlateauIMQ
-from nsmbayes.weights.registry import WEIGHTS, from_config
-from nsmbayes.weights.robust import fit_location_scatter
 from nsmbayes.weights.squared_exponential import SquaredExponential
 
 __all__ = [
@@ -16,14 +13,9 @@ __all__ = [
     "PlateauIMQ",
     "SquaredExponential",
     "Constant",
-    "WEIGHTS",
-    "from_config",
-    "LocationScatter",
-    "ESTIMATORS",
+    "Weighting",
+    "as_weight",
     "evaluate",
     "evaluate_many",
-    "whole_many",
-    "fit_location_scatter",
-    "mcd_batch",
-    "fit_batch",
+    "overall_many",
 ]

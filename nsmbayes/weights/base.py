@@ -1,4 +1,4 @@
-"""What every weight function is: a radial function of the Mahalanobis distance."""
+"""The interface of weight functions: radial functions of the Mahalanobis distance."""
 
 import abc
 from typing import ClassVar
@@ -11,11 +11,11 @@ from jaxtyping import Array, Float
 class Weight(eqx.Module):
     """A weight w(r) in [0, 1] of the Mahalanobis distance r ≥ 0 of an observation from the robust location.
 
-    Only w² enters the score-matching loss, so that is what a weight computes, together with its slope.
-    Weights are compared by value, and the dict of `config` rebuilds them through `from_config`.
+    Only w² enters the score-matching loss, so a weight computes w² and its derivative.
+    Weights compare by value, and are registered (`nsmbayes.serialisation`) so that methods can be saved with them.
 
     Attributes:
-        kind: the name of the weight in its `config`.
+        kind: the name of the weight in saved models.
         bounded: w and its gradient are bounded (Assumption A1 of the paper).
     """
 
@@ -26,20 +26,16 @@ class Weight(eqx.Module):
     def squared(self, r: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """w²(r) and its derivative d w²/dr for one distance, which may be infinite."""
 
-    def whole(self, r: Float[Array, ""]) -> Float[Array, ""]:
-        """What an observation at distance r counts as a whole where its loss is summed over noise levels: here 1."""
+    def overall(self, r: Float[Array, ""]) -> Float[Array, ""]:
+        """Factor of an observation's loss at every noise level, from its distance r before noise is added: here 1."""
         return jnp.ones_like(r)
 
     @property
     @abc.abstractmethod
     def decay(self) -> float:
-        """The power p with w(r) ~ r^-p far away: what the growth of the surrogate's score is held against."""
+        """The power p in w(r) ~ r^-p for large r; certificates compare it with the growth of the surrogate's score."""
 
     @property
     def decays(self) -> bool:
-        """Whether w(r) tends to 0, without which an outlier keeps its influence."""
+        """Whether w(r) tends to 0; otherwise an outlier keeps its influence."""
         return self.decay > 0
-
-    @abc.abstractmethod
-    def config(self) -> dict[str, str | float | None]:
-        """The weight as a dict that JSON can hold, e.g. `{"kind": "imq", "zeta": 1.0}`."""

@@ -1,15 +1,17 @@
-"""No weight at all."""
+"""The constant weight: no robustness."""
 
 from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from nsmbayes.serialisation import registered
 from nsmbayes.weights.base import Weight
 
 
+@registered
 class Constant(Weight):
-    """w(r) = 1: plain score matching, which outliers can move as they like."""
+    """w(r) = 1: plain score matching, without protection against outliers."""
 
     kind: ClassVar[str] = "constant"
 
@@ -20,9 +22,5 @@ class Constant(Weight):
 
     @property
     def decay(self) -> float:
-        """Zero: it does not fall."""
+        """Zero: the weight does not decay."""
         return 0.0
-
-    def config(self) -> dict[str, str | float | None]:
-        """`{"kind": "constant"}`."""
-        return {"kind": self.kind}

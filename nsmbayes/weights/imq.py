@@ -6,10 +6,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nsmbayes import _checks
+from nsmbayes._internal import checks
+from nsmbayes.serialisation import registered
 from nsmbayes.weights.base import Weight
 
-# Powers that are neither 0 nor infinite in single precision, whose product with log 1 and log ∞ is a number.
+# Bounds on the power, so that it is neither 0 nor infinite in single precision and its products with log 1 and log ∞
+# are not NaN.
 _FLATTEST, _STEEPEST = 1e-30, 1e30
 
 
@@ -17,7 +19,7 @@ def imq_squared(r: Float[Array, ""], zeta: float) -> tuple[Float[Array, ""], Flo
     """(1 + r²)^(-2/ζ) and its derivative -(4/ζ) r/(1 + r²) (1 + r²)^(-2/ζ)."""
     r = jnp.asarray(r)
     power = min(max(2 / zeta, _FLATTEST), _STEEPEST)
-    # Beyond r = 1 everything is written in 1/r, because r² overflows from 1e19 on in single precision.
+    # For r > 1 everything is written in 1/r: r² overflows from 1e19 on in single precision.
     far = r > 1
     near_r, far_r = jnp.where(far, 0, r), jnp.where(far, r, 1)
     small = jnp.where(far, 1 / far_r, near_r)
@@ -27,12 +29,13 @@ def imq_squared(r: Float[Array, ""], zeta: float) -> tuple[Float[Array, ""], Flo
     return w2, -power * slope_of_log * w2
 
 
+@registered
 class IMQ(Weight):
     """The inverse multiquadric w(r) = (1 + r²)^(-1/ζ), equation (imq-weight) of the paper.
 
     Args:
-        zeta: how slowly the weight falls, ζ > 0. The robustness guarantee needs ζ ≤ 1 with a masked
-            autoregressive flow and ζ ≤ 2 with a mixture density network.
+        zeta: how slowly the weight decays, ζ > 0. The robustness guarantee needs ζ ≤ 2 with a mixture density network
+            and ζ ≤ 2 / (L + 1) with a masked autoregressive flow of L transforms.
 
     Example:
         >>> import jax.numpy as jnp
@@ -46,7 +49,7 @@ class IMQ(Weight):
     kind: ClassVar[str] = "imq"
 
     def __init__(self, zeta: Any = 1.0):
-        self.zeta = _checks.positive(zeta, "zeta")
+        self.zeta = checks.positive(zeta, "zeta")
 
     def squared(self, r: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """w²(r) = (1 + r²)^(-2/ζ) and its derivative."""
@@ -56,7 +59,3 @@ class IMQ(Weight):
     def decay(self) -> float:
         """w(r) ~ r^(-2/ζ)."""
         return 2 / self.zeta
-
-    def config(self) -> dict[str, str | float | None]:
-        """`{"kind": "imq", "zeta": ζ}`."""
-        return {"kind": self.kind, "zeta": self.zeta}

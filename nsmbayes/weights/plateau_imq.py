@@ -1,4 +1,4 @@
-"""A weight that trusts the bulk of the data fully and falls like the inverse multiquadric outside it."""
+"""A weight of 1 for the bulk of the data that decays like the inverse multiquadric outside it."""
 
 from typing import Any, ClassVar
 
@@ -6,51 +6,49 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nsmbayes import _checks
+from nsmbayes._internal import checks
+from nsmbayes.serialisation import registered
 from nsmbayes.weights.base import Weight
 from nsmbayes.weights.imq import imq_squared
 
 
+@registered
 class PlateauIMQ(Weight):
     """w(r) = (1 + t²)^(-1/ζ) with t = max(r - radius, 0), so w = 1 up to the radius.
 
-    The inverse multiquadric is flat at t = 0, so w² is continuously differentiable at the plateau's edge, as
-    the term of the score-matching loss with ∇w² needs. Far away it falls like the inverse multiquadric.
+    The inverse multiquadric is flat at t = 0, so w² is continuously differentiable at the edge of the plateau, which
+    the score-matching loss needs for its term with ∇w². For large r it decays like the inverse multiquadric.
 
     Args:
         radius: Mahalanobis distance up to which observations keep their full weight.
-        zeta: how slowly the weight falls beyond it, ζ > 0.
-        reach: distance beyond which an observation loses weight as a whole, at all noise levels; None for no such
-            distance. Noise blurs what is far: at a level of 6 an outlier at 30 is only 5 away. So what an observation
-            counts is also judged before noise is added, by (1 + (r - reach)²)^(-2/ζ) beyond the reach. With
-            levels=(0,) there is no noise, and the reach has no effect.
+        zeta: how slowly the weight decays beyond it, ζ > 0.
+        cutoff_radius: distance beyond which an observation loses weight at all noise levels; None for no cutoff.
+            Noise blurs large distances: at a noise level of 6, an outlier at distance 30 is only 5 away. So the loss of
+            an observation beyond the cutoff is also multiplied by (1 + (r - cutoff_radius)²)^(-2/ζ), where r is its
+            distance before noise is added. Without noise, noise_levels=(0,), the cutoff has no effect.
     """
 
     radius: float = eqx.field(static=True)
     zeta: float = eqx.field(static=True)
-    reach: float | None = eqx.field(static=True)
+    cutoff_radius: float | None = eqx.field(static=True)
     kind: ClassVar[str] = "plateau-imq"
 
-    def __init__(self, radius: Any = 2.5, zeta: Any = 1.0, reach: Any = None):
-        self.radius = _checks.positive(radius, "radius")
-        self.zeta = _checks.positive(zeta, "zeta")
-        self.reach = None if reach is None else _checks.positive(reach, "reach")
+    def __init__(self, radius: Any = 2.5, zeta: Any = 1.0, cutoff_radius: Any = None):
+        self.radius = checks.positive(radius, "radius")
+        self.zeta = checks.positive(zeta, "zeta")
+        self.cutoff_radius = None if cutoff_radius is None else checks.positive(cutoff_radius, "cutoff_radius")
 
     def squared(self, r: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """w²(r) = (1 + t²)^(-2/ζ), t = max(r - radius, 0), and its derivative."""
         return imq_squared(jnp.maximum(jnp.asarray(r) - self.radius, 0), self.zeta)
 
-    def whole(self, r: Float[Array, ""]) -> Float[Array, ""]:
-        """(1 + t²)^(-2/ζ), t = max(r - reach, 0)."""
-        if self.reach is None:
-            return super().whole(r)
-        return imq_squared(jnp.maximum(jnp.asarray(r) - self.reach, 0), self.zeta)[0]
+    def overall(self, r: Float[Array, ""]) -> Float[Array, ""]:
+        """(1 + t²)^(-2/ζ), t = max(r - cutoff_radius, 0)."""
+        if self.cutoff_radius is None:
+            return super().overall(r)
+        return imq_squared(jnp.maximum(jnp.asarray(r) - self.cutoff_radius, 0), self.zeta)[0]
 
     @property
     def decay(self) -> float:
         """w(r) ~ r^(-2/ζ)."""
         return 2 / self.zeta
-
-    def config(self) -> dict[str, str | float | None]:
-        """`{"kind": "plateau-imq", "radius": radius, "zeta": ζ, "reach": reach}`."""
-        return {"kind": self.kind, "radius": self.radius, "zeta": self.zeta, "reach": self.reach}

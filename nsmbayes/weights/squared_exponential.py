@@ -6,17 +6,19 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from nsmbayes import _checks
+from nsmbayes._internal import checks
+from nsmbayes.serialisation import registered
 from nsmbayes.weights.base import Weight
 
-# exp(-40²) is zero in both precisions, so a larger distance need not be squared.
+# exp(-40²) is zero in both precisions: larger distances are clipped, so that their squares do not overflow.
 _VANISHED = 40.0
-# Not zero in single precision, so that it can divide r = 0.
+# The smallest length scale: not zero in single precision, so that r = 0 can be divided by it.
 _SHORTEST = 1e-30
 
 
+@registered
 class SquaredExponential(Weight):
-    """w(r) = exp(-r² / (2 l²)), which falls faster than any power of r.
+    """w(r) = exp(-r² / (2 l²)), which decays faster than any power of r.
 
     Args:
         lengthscale: the Mahalanobis distance l at which w has dropped to exp(-1/2).
@@ -26,7 +28,7 @@ class SquaredExponential(Weight):
     kind: ClassVar[str] = "squared-exponential"
 
     def __init__(self, lengthscale: Any = 2.5):
-        self.lengthscale = _checks.positive(lengthscale, "lengthscale")
+        self.lengthscale = checks.positive(lengthscale, "lengthscale")
 
     def squared(self, r: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """w²(r) = exp(-s²) with s = r/l, and its derivative -2 s/l exp(-s²)."""
@@ -37,9 +39,5 @@ class SquaredExponential(Weight):
 
     @property
     def decay(self) -> float:
-        """Infinite: faster than every power."""
+        """Infinite: faster than any power."""
         return float("inf")
-
-    def config(self) -> dict[str, str | float | None]:
-        """`{"kind": "squared-exponential", "lengthscale": l}`."""
-        return {"kind": self.kind, "lengthscale": self.lengthscale}

@@ -15,37 +15,28 @@ ROOT = Path(__file__).parents[2] / "nsmbayes"
 # Every module and package of the house, in the order of the data. One may import from itself and from the rows above
 # it; where names follow, from these alone. The empty name is nsmbayes/__init__.py, the public names.
 ORDER: dict[str, tuple[str, ...] | None] = {
-    "_checks": (),
-    "_precision": (),
-    "_parallel": ("_precision",),
-    "_seeds": ("_checks",),
-    "_files": (),
-    "_linalg": (),
-    "priors": None,
-    "contamination": None,
-    "tasks": None,
-    "simulate": None,
-    "simulators": ("_checks", "_precision", "_seeds", "priors", "tasks"),
-    "summaries": (),
-    "kernels": (),
-    "levels": None,
-    "surrogates": None,
-    "training": None,
-    "weights": None,
-    "losses": None,
-    "samplers": ("_checks", "_precision", "_parallel", "_linalg"),
-    "minima": ("_precision", "_parallel"),
-    "interop": ("_checks", "_precision", "_linalg", "priors", "surrogates"),
-    "posteriors": None,
+    "errors": (),
+    "_internal": ("errors",),
+    "serialisation": ("errors", "_internal"),
+    "priors": ("errors", "_internal"),
+    "simulators": ("errors", "_internal", "priors"),
+    "tasks": ("errors", "_internal", "priors", "simulators"),
+    "surrogates": ("errors", "_internal", "serialisation"),
+    "training": ("errors", "_internal", "surrogates"),
+    "scatter": ("errors", "_internal"),
+    "weights": ("errors", "_internal", "serialisation", "scatter"),
+    "losses": ("errors", "_internal", "priors", "surrogates", "scatter", "weights"),
+    "samplers": ("errors", "_internal", "serialisation", "priors", "losses"),
     "calibration": None,
+    "posteriors": None,
     "robustness": None,
     "diagnostics": None,
-    "storage": ("_checks", "_precision", "_files"),
     "methods": None,
-    "": None,
+    "interop": None,
+    "plotting": None,
     "report": None,
+    "": None,
     "experiments": None,
-    "commands": None,
     "cli": None,
 }
 
@@ -128,17 +119,9 @@ def _offences_of(module, text):
         ("nsmbayes.tasks.new", "from nsmbayes import NSMBayesConj", "imports nsmbayes, which comes after"),
         ("nsmbayes.tasks.new", "from ..methods import base", "imports nsmbayes.methods"),
         ("nsmbayes.tasks.new", "from .. import methods", "imports nsmbayes.methods"),
-        (
-            "nsmbayes.samplers.new",
-            "from nsmbayes.priors import GaussianPrior",
-            "_checks, _precision, _parallel, _linalg only",
-        ),
-        (
-            "nsmbayes.interop.new",
-            "from nsmbayes.weights import IMQ",
-            "_checks, _precision, _linalg, priors, surrogates only",
-        ),
-        ("nsmbayes._files", "from nsmbayes import _checks", "may import nothing only"),
+        ("nsmbayes.samplers.new", "from nsmbayes.tasks import get", "serialisation, priors, losses only"),
+        ("nsmbayes.scatter.new", "from nsmbayes.surrogates import MDN", "errors, _internal only"),
+        ("nsmbayes.errors", "from nsmbayes._internal import checks", "comes after"),
         ("nsmbayes.brand_new", "", "not in ORDER"),
     ],
 )
@@ -151,7 +134,7 @@ def test_the_test_sees_an_offence(module, text, complaint):
     "text",
     [
         "import numpy",
-        "from nsmbayes import _checks",
+        "from nsmbayes._internal import checks",
         "from . import base",
         "from .gnk import quantile",
         "import nsmbayes.priors",
@@ -162,11 +145,33 @@ def test_the_test_sees_no_offence_where_there_is_none(text):
     assert _offences_of("nsmbayes.tasks.new", text) == []
 
 
+def test_contributing_shows_this_order():
+    """The plan that a newcomer reads is the one that is enforced."""
+    text = (ROOT.parent / "CONTRIBUTING.md").read_text()
+    block = text.split("<!-- import order -->")[1].split("```")[1].removeprefix("text")
+    assert block.replace("->", " ").split() == [name for name in ORDER if name]
+
+
+def test_no_module_takes_a_private_name_of_another():
+    allowed, found = ("_internal", "__version__"), []
+    for name, text in _sources().items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nsmbayes"):
+                taken = [alias.name for alias in node.names if alias.name.startswith("_") and alias.name not in allowed]
+                found += [f"{name}: {node.module}.{one}" for one in taken]
+    assert found == []
+
+
+def test_no_file_is_long():
+    sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in ROOT.rglob("*.py")}
+    assert {name: size for name, size in sizes.items() if size > 350} == {}
+
+
 @pytest.mark.parametrize("x64", ["0", "1"])
 def test_importing_is_light_and_leaves_jax_alone(x64):
     """In a fresh process: optional libraries stay out, and the user's precision is what it was."""
     code = (
-        "import sys, jax; before = jax.config.jax_enable_x64; import nsmbayes;"
+        "import sys, jax; before = jax.config.jax_enable_x64; import nsmbayes, nsmbayes.methods;"
         "print(before, jax.config.jax_enable_x64, *sorted({'torch', 'sbi', 'arviz', 'flowjax'} & set(sys.modules)))"
     )
     environment = os.environ | {"JAX_ENABLE_X64": x64}

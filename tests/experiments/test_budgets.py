@@ -4,14 +4,15 @@ import json
 
 import numpy as np
 import pytest
+from support.effort import little_effort
 
 import nsmbayes as nsm
 from nsmbayes.cli import main
-from nsmbayes.experiments import catalogue, repeat
-from nsmbayes.experiments.description import Data, Entry, Experiment
+from nsmbayes.experiments import DataSpec, Experiment, MethodSpec, catalogue
+from nsmbayes.experiments.method_cache import MethodCache
 from nsmbayes.experiments.paper import ALLOWANCES, GNK
 from nsmbayes.methods import METHODS
-from nsmbayes.methods.simulating import SimulatingMethod
+from nsmbayes.methods.baselines.simulating import SimulatingMethod
 
 pytestmark = pytest.mark.baselines
 
@@ -47,25 +48,25 @@ def test_the_table_of_the_appendix(row):
 @pytest.mark.parametrize("budget", [100_000, 50_000])
 def test_options_within_a_budget_use_most_of_it(kind, budget):
     task = nsm.tasks.get("gnk")
-    planned = kind(task.prior, task, **kind.within(budget, N)).planned_simulations(N)
+    planned = kind(task.prior, task, **kind.options_for_budget(budget, N)).planned_simulations(N)
     assert 0.98 * budget < planned <= budget
 
 
 ALLOWED = {
-    entry.label: (experiment.task, entry)
+    spec.label: (experiment.task, spec)
     for experiment in catalogue.EXPERIMENTS.values()
-    for entry in experiment.entries
-    if entry.m is not None and issubclass(METHODS[entry.method], SimulatingMethod)
+    for spec in experiment.methods
+    if spec.m is not None and issubclass(METHODS[spec.method], SimulatingMethod)
 }
 
 
 @pytest.mark.parametrize("label", ALLOWED)
 def test_what_an_experiment_allows_a_baseline_is_enough(label):
-    name, entry = ALLOWED[label]
-    task, kind = nsm.tasks.get(name), METHODS[entry.method]
-    how = {"calibrate": entry.beta is None} if kind is nsm.GBISR else {}
-    method = kind(task.prior, task, **entry.options)
-    assert 0.98 * entry.m < method.planned_simulations(N, **how) <= entry.m
+    name, spec = ALLOWED[label]
+    task, kind = nsm.tasks.get(name), METHODS[spec.method]
+    how = {"calibrate": spec.beta is None} if kind is nsm.GBISR else {}
+    method = kind(task.prior, task, **spec.options)
+    assert 0.98 * spec.m < method.planned_simulations(N, **how) <= spec.m
 
 
 def test_every_baseline_has_its_row():
@@ -77,41 +78,39 @@ def test_every_baseline_has_its_row():
 
 
 def test_the_command_runs_baselines(tmp_path, monkeypatch):
-    task = nsm.tasks.get("gnk")
-    monkeypatch.setattr(repeat, "oracle_posterior", lambda *_, draws, seed: task.prior.sample((draws,), seed))
     file = tmp_path / "rows.json"
     monkeypatch.chdir(tmp_path)
     command = ["reproduce", "gnk", "--methods", "npl-mmd", "--repeats", "1", "--observations", "20", "--quiet"]
-    assert main([*command, "--simulations", "10000", "--json", str(file)]) == 0
+    assert main([*command, "--simulations", "10000", "--json", str(file)], effort=little_effort()) == 0
     (row,) = json.loads(file.read_text())["rows"]
     assert row["simulations"] == 10_000
 
 
 def test_ace_sees_the_observations_and_the_budget(monkeypatch):
+    seen = []
+
     def train(method, seed, *, observed, progress):
-        method.seen = observed
+        seen.append(observed)
         return method
 
     monkeypatch.setattr(nsm.ACE, "train", train)
     task = nsm.tasks.get("gnk")
     x = task.observe(20, seed=0).x
-    workshop = repeat._Workshop(Experiment("one", "", "gnk", (Entry("ace"),), m=1000), 0, progress=False)
-    method, _ = workshop.trained(Entry("ace"), Data(n=20), x)
-    assert method.seen is x
+    cache = MethodCache(Experiment("one", "", "gnk", (MethodSpec("ace"),), m=1000), 0)
+    method, _ = cache.trained(MethodSpec("ace"), DataSpec(n=20), x)
+    assert seen == [x]
     assert method.simulations_used == method.budget == 1000
 
 
 def test_a_run_over_its_budget_fails(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    task = nsm.tasks.get("gnk")
-    monkeypatch.setattr(repeat, "oracle_posterior", lambda *_, draws, seed: task.prior.sample((draws,), seed))
     command = ["reproduce", "gnk", "--methods", "gbi-sr", "--repeats", "1", "--simulations", "9000", "--quiet"]
-    assert main(command) == 2
+    assert main(command, effort=little_effort()) == 2
     assert "the budget is 9,000" in capsys.readouterr().err
 
 
 def test_what_the_paper_does_not_run_is_refused():
-    experiment = Experiment("one", "", "sir", (Entry("npl-mmd"),), preset="paper")
-    workshop = repeat._Workshop(experiment, 0, progress=False)
+    experiment = Experiment("one", "", "sir", (MethodSpec("npl-mmd"),), preset="paper")
+    cache = MethodCache(experiment, 0)
     with pytest.raises(nsm.InputError, match="does not run npl-mmd on sir"):
-        workshop.trained(*experiment.entries, Data(n=20), np.zeros((20, 3)))
+        cache.trained(*experiment.methods, DataSpec(n=20), np.zeros((20, 3)))

@@ -5,22 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from experiments.synthetic import finished
+from support.synthetic import synthetic_result
 
 from nsmbayes.cli import main
-from nsmbayes.commands import reproduce
-from nsmbayes.experiments import catalogue, tables
-from nsmbayes.experiments.description import Data
-from nsmbayes.experiments.figures import FIGURES, data, draw
-from nsmbayes.experiments.figures.looks import _plain, looks
-from nsmbayes.experiments.publish import publish
-from nsmbayes.report.style import LOOKS, STYLE
+from nsmbayes.experiments import DataSpec, catalogue, tables
+from nsmbayes.experiments.figures import FIGURES, draw
+from nsmbayes.experiments.figures.looks import axis_number, looks
+from nsmbayes.plotting.style import LOOKS, STYLE
 from nsmbayes.tasks import radio, sir
 from nsmbayes.tasks.radio import ObservedSeries
 from nsmbayes.tasks.sir import ObservedReports
 
 # One experiment for each kind of figure, with few data.
-_FEW = (Data(), Data("none"))
+_FEW = (DataSpec(), DataSpec("none"))
 DRAWN = {
     "illustration": catalogue.GNK,
     "marginals": catalogue.GNK,
@@ -32,16 +29,16 @@ DRAWN = {
     "summaries": catalogue.GNK,
     "times": catalogue.SIR_HEAVY,
     "sweep": replace(
-        catalogue.get("gnk-size"), data=tuple(Data(kind, n=n) for kind in ("shift", "none") for n in (10, 30))
+        catalogue.get("gnk-size"), data=tuple(DataSpec(kind, n=n) for kind in ("shift", "none") for n in (10, 30))
     ),
-    "efficiency": replace(catalogue.get("gnk-size"), data=tuple(Data("none", n=n) for n in (10, 30))),
+    "efficiency": replace(catalogue.get("gnk-size"), data=tuple(DataSpec("none", n=n) for n in (10, 30))),
     "bench": replace(catalogue.BENCHES[0], data=_FEW),
 }
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Series and epidemics made up, few simulations and few pixels."""
+    """Series and epidemics made up, and few pixels."""
     rng, outlier = np.random.default_rng(0), np.arange(20) < 2
     series = rng.normal(size=(20, radio.K)) + 1j
     reported = rng.poisson(20.0, (20, sir.T))
@@ -49,14 +46,13 @@ def quick(monkeypatch):
     monkeypatch.setattr(
         sir, "observed_reports", lambda n, *, seed, fraction: ObservedReports(reported, reported, outlier)
     )
-    monkeypatch.setattr(data, "_SETS", 20)
     monkeypatch.setitem(STYLE, "savefig.dpi", 40)
 
 
 @pytest.fixture
 def run(tmp_path):
     """A synthetic run of the experiment that a kind of figure is drawn of."""
-    return lambda kind: finished(DRAWN[kind], tmp_path)
+    return lambda kind: synthetic_result(DRAWN[kind], tmp_path)
 
 
 def test_what_the_catalogue_asks_for_exists():
@@ -100,22 +96,22 @@ def test_methods_are_told_apart_without_colours():
 
 
 def test_several_lines_of_one_method_differ(tmp_path):
-    styles = looks(finished(catalogue.SIR_BETA, tmp_path, repeats=1))
+    styles = looks(synthetic_result(catalogue.SIR_BETA, tmp_path, repeats=1))
     assert len({look.colour for look in styles.values()}) == len({str(look.line) for look in styles.values()}) == 5
     assert styles["beta = 1"].colour.lower() == LOOKS["nsm-bayes-conj"].colour.lower()
 
 
 @pytest.mark.parametrize(("preset", "panels"), [("default", 2), ("paper", 4)])
 def test_traces_are_those_of_the_calibrations(preset, panels, tmp_path):
-    subject = finished(replace(catalogue.GNK, preset=preset), tmp_path)
+    subject = synthetic_result(replace(catalogue.GNK, preset=preset), tmp_path)
     axes = FIGURES["traces"](subject).axes
     assert len(axes) == panels
-    (trace, *_) = subject.repeats[0]["traces"]
-    assert trace["coverages"] in [list(line.get_ydata()) for line in axes[-2].lines]
+    (trace, *_) = subject.repeats[0].traces
+    assert trace.coverages in [tuple(line.get_ydata()) for line in axes[-2].lines]
     if preset == "paper":
-        assert trace["betas"] in [list(line.get_ydata()) for line in axes[0].lines]
+        assert trace.betas in [tuple(line.get_ydata()) for line in axes[0].lines]
     else:
-        assert trace["betas"] in [list(line.get_xdata()) for line in axes[0].lines]
+        assert trace.betas in [tuple(line.get_xdata()) for line in axes[0].lines]
 
 
 def test_a_sweep_shows_means_over_the_repeats(run):
@@ -127,16 +123,16 @@ def test_a_sweep_shows_means_over_the_repeats(run):
         (error, "oracle_mse", "oracle", "nle"),
     ):
         x, y = _curves(axis)[label]
-        rows = [r for r in subject.rows if r["method"] == method and r["contamination"] == "shift"]
+        rows = [r for r in subject.rows if r.method == method and r.contamination == "shift"]
         assert list(x) == [10, 30]
-        np.testing.assert_allclose(y, [np.mean([r[key] for r in rows if r["n"] == n]) for n in x])
+        np.testing.assert_allclose(y, [np.mean([getattr(r, key) for r in rows if r.n == n]) for n in x])
 
 
 def test_efficiency_is_the_ratio_of_standard_deviations(run):
     subject = run("efficiency")
     axis = FIGURES["efficiency"](subject).axes[2]
     x, y = _curves(axis)["NSM-Bayes-conj"]
-    sd = {(r["method"], r["seed"], r["n"]): r["sd"][2] for r in subject.rows}
+    sd = {(r.method, r.seed, r.n): r.sd[2] for r in subject.rows}
     ratios = [np.mean([sd["nsm-bayes-conj", s, n] / sd["nle", s, n] for s in (100, 101)]) for n in x]
     np.testing.assert_allclose(y, ratios)
 
@@ -147,8 +143,8 @@ def test_the_bench_is_in_units_of_the_oracle(run):
     bars = dict(zip(("nle", "nsm-bayes", "nsm-bayes-conj"), error.containers, strict=True))
     for method, bar in bars.items():
         for point, kind in zip(bar[0].get_xdata(), ("shift", "none"), strict=True):
-            rows = [r for r in subject.rows if (r["method"], r["contamination"]) == (method, kind)]
-            assert point == pytest.approx(np.mean([r["mse"] for r in rows]) / np.mean([r["oracle_mse"] for r in rows]))
+            rows = [r for r in subject.rows if (r.method, r.contamination) == (method, kind)]
+            assert point == pytest.approx(np.mean([r.mse for r in rows]) / np.mean([r.oracle_mse for r in rows]))
     assert [label.get_text() for label in error.get_yticklabels()] == ["10% shift", "clean data"]
     assert len(coverage.containers) == 3
 
@@ -157,7 +153,7 @@ def test_times_leave_out_compilation_where_they_can(run):
     subject = run("times")
     for axis in FIGURES["times"](subject).axes:
         (x,) = axis.containers[0][0].get_xdata()
-        assert x == pytest.approx(next(r["infer_s"] for r in subject.rows if r["method"] == "nle" and r["repeat"] == 1))
+        assert x == pytest.approx(next(r.infer_s for r in subject.rows if r.method == "nle" and r.repeat == 1))
 
 
 def test_summaries_are_those_of_all_repeats(run):
@@ -172,7 +168,7 @@ def test_summaries_are_those_of_all_repeats(run):
 
 @pytest.mark.parametrize("methods", [("nle",), ("nsm-bayes",), ("ace", "gbi-sr")])
 def test_what_was_not_run_is_left_out(methods, tmp_path):
-    subject = finished(replace(catalogue.GNK, figures=("illustration", "traces")).only(methods), tmp_path)
+    subject = synthetic_result(replace(catalogue.GNK, figures=("illustration", "traces")).only(methods), tmp_path)
     drawn = {path.stem for path in draw(subject, tmp_path / "out")}
     assert drawn == ({"illustration", "traces"} if "nsm-bayes" in methods else {"illustration"})
     labels = {text for axis in FIGURES["illustration"](subject).axes for text in _curves(axis)}
@@ -184,13 +180,13 @@ def test_what_was_not_run_is_left_out(methods, tmp_path):
 def test_epidemics_are_those_behind_the_observations(contamination, fraction, tmp_path, monkeypatch):
     seen, made_up = [], sir.observed_reports
     monkeypatch.setattr(sir, "observed_reports", lambda **asked: seen.append(asked) or made_up(**asked))
-    experiment = replace(catalogue.SIR.only(("nle",)), data=(Data(contamination, fraction=fraction or None, n=30),))
-    FIGURES["trajectories"](finished(experiment, tmp_path))
+    experiment = replace(catalogue.SIR.only(("nle",)), data=(DataSpec(contamination, fraction=fraction or None, n=30),))
+    FIGURES["trajectories"](synthetic_result(experiment, tmp_path))
     assert seen == [{"n": 30, "seed": 100, "fraction": fraction}]
 
 
 def test_draws_without_spread_are_a_line(tmp_path):
-    subject = finished(replace(catalogue.GNK, figures=()).only(("nle", "npl-mmd")), tmp_path)
+    subject = synthetic_result(replace(catalogue.GNK, figures=()).only(("nle", "npl-mmd")), tmp_path)
     arrays = subject.arrays(100)
     arrays["0:npl-mmd"][:] = 1.25
     assert set(_curves(FIGURES["marginals"](subject).axes[0])["NPL-MMD"][0]) == {1.25}
@@ -200,17 +196,14 @@ def test_draws_without_spread_are_a_line(tmp_path):
     ("value", "text"), [(1.0, "1"), (0.5, "0.5"), (1000.0, "1000"), (1e4, "$10^{4}$"), (2e-5, "$2\\cdot10^{-5}$")]
 )
 def test_numbers_beside_logarithmic_axes(value, text):
-    assert _plain(value) == text
+    assert axis_number(value) == text
 
 
-def test_the_command_says_where_figures_and_tables_are(tmp_path, monkeypatch, capsys):
-    def run(experiment, store, **_):
-        return iter(finished(experiment, store.folder.parent).repeats)
-
-    monkeypatch.setattr(reproduce, "run_experiment", run)
+def test_the_command_says_where_figures_and_tables_are(tmp_path, capsys):
+    synthetic_result(catalogue.SIR_HEAVY, tmp_path)  # finished before, so that nothing is run
     file = tmp_path / "rows.json"
-    command = ["reproduce", "sir-heavy", "--out", str(tmp_path), "--json", str(file), "--quiet"]
-    assert main(command) == 0
+    command = ["reproduce", "sir-heavy", "--seed", "100", "--repeats", "2", "--resume", "--quiet"]
+    assert main([*command, "--out", str(tmp_path), "--json", str(file)]) == 0
     folder, said = tmp_path / "sir-heavy-default", capsys.readouterr()
     assert {path.name for path in (folder / "figures").iterdir()} == {
         f"{kind}.{ending}" for kind in catalogue.SIR_HEAVY.figures for ending in ("png", "svg")
@@ -218,10 +211,4 @@ def test_the_command_says_where_figures_and_tables_are(tmp_path, monkeypatch, ca
     assert str(folder / "figures") in said.out
     assert str(folder / "tables.md") in said.out
     assert "figures:" not in said.err  # no bar
-    assert len(json.loads(file.read_text())["rows"]) == 2 * len(catalogue.SIR_HEAVY.entries)
-
-
-def test_publishing_writes_the_tables(tmp_path):
-    subject = finished(replace(catalogue.SIR_HEAVY, figures=()), tmp_path)
-    (page,) = publish(subject)
-    assert page.read_text() == tables.write(subject)
+    assert len(json.loads(file.read_text())["rows"]) == 2 * len(catalogue.SIR_HEAVY.methods)

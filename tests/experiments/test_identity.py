@@ -23,8 +23,10 @@ MANY = tuple(np.geomspace(0.02, 50, 25).tolist())
 SIMULATIONS = TASK.simulate(5_000, seed=0)
 
 
-def _method(density, levels, **options):
-    method = nsm.NSMBayes(TASK.prior, weight=nsm.Constant(), levels=levels, calibration=None, **options)
+def _method(density, noise_levels, **options):
+    method = nsm.NSMBayes(
+        TASK.prior, weight=nsm.weights.Constant(), noise_levels=noise_levels, calibration=None, **options
+    )
     return method.append_simulations(*SIMULATIONS).adopt(density)
 
 
@@ -41,7 +43,7 @@ def _recovered(found):
     return found.mean_sds < 0.1 and low > 0.9 and high < 1.1
 
 
-@pytest.mark.parametrize("levels", [MANY, nsm.NSMBayes(TASK.prior).levels], ids=["many", "default"])
+@pytest.mark.parametrize("levels", [MANY, nsm.NSMBayes(TASK.prior).noise_levels], ids=["many", "default"])
 def test_posterior_is_that_of_nle(density, levels):
     nle = grid_posterior(nle_loss(density, X), TASK.prior, GRID)
     nsm_bayes = grid_posterior(unweighted_loss(_method(density, levels), X), TASK.prior, GRID)

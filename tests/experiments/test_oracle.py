@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from nsmbayes import tasks
-from nsmbayes._checks import InputError
+from nsmbayes.errors import InputError
 from nsmbayes.experiments.oracle import has_oracle, oracle_posterior
 
 TASK = tasks.get("gnk")
@@ -59,7 +59,7 @@ def test_pk_posterior_holds_the_truth_and_knows_more_than_the_prior():
     residual = task.theta_true - draws.mean(axis=0)
     # Beyond the 0.9999 quantile in one data set out of 10,000, roughly. The true omega and sigma are not the prior's.
     assert residual @ np.linalg.solve(np.cov(draws.T), residual) < stats.chi2(5).ppf(0.9999)
-    assert (draws.std(axis=0) < 0.5 * task.prior.stds).all()
+    assert (draws.std(axis=0) < 0.5 * task.prior.std).all()
 
 
 def test_refuses_bad_input():

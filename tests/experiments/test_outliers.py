@@ -3,9 +3,9 @@ import pytest
 from scipy import stats
 
 from nsmbayes import tasks
-from nsmbayes._checks import InputError
+from nsmbayes.errors import InputError
 from nsmbayes.experiments.outliers import KINDS, place_outliers
-from nsmbayes.weights import fit_location_scatter
+from nsmbayes.scatter import fit_location_scatter
 
 OWN = {"far": 30.0, "near": 4.0, "both-sided": 8.0}
 CLEAN = {name: tasks.get(name).observe(60, seed=1, contamination="none").x for name in ("gnk", "pk")}

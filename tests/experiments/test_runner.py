@@ -1,133 +1,160 @@
-"""A run that was killed goes on where it stopped, and where its repeats are computed changes nothing."""
+"""A run that was killed continues where it stopped, and where its repeats are computed changes nothing."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from experiments.processes import dull_repeats, is_running
+from support.effort import little_effort
+from support.processes import dull_repeats, is_running
 
 import nsmbayes as nsm
-from nsmbayes.experiments import runner
-from nsmbayes.experiments.description import Data, Entry, Experiment
+from nsmbayes.experiments import DataSpec, Experiment, MethodSpec, Store, run
+from nsmbayes.experiments.method_cache import MethodCache
 from nsmbayes.experiments.repeat import run_group
-from nsmbayes.experiments.store import Store
 
-ONE_LEVEL = {"levels": (0.0,)}  # quick to compile
+ONE_LEVEL = {"noise_levels": (0.0,)}  # quick to compile
 TINY = Experiment(
     "tiny",
     "",
     "gnk",
     (
-        Entry("nsm-bayes-conj", options=ONE_LEVEL),
-        Entry("nsm-bayes-conj", "mad", ONE_LEVEL | {"scatter": "mad"}),
-        Entry("nsm-bayes-conj", "half", ONE_LEVEL, m=500),
+        MethodSpec("nsm-bayes-conj", options=ONE_LEVEL),
+        MethodSpec("nsm-bayes-conj", "mad", ONE_LEVEL | {"scatter": "mad"}),
+        MethodSpec("nsm-bayes-conj", "half", ONE_LEVEL, m=500),
     ),
-    (Data(n=20), Data("none", n=20)),
+    (DataSpec(n=20), DataSpec("none", n=20)),
     m=1000,
     repeats=3,
-    share=2,
+    repeats_per_network=2,
     draws=20,
 )
+QUICK = little_effort(max_epochs=1)
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Networks that are hardly trained, and the prior in place of the exact posterior."""
-    brief = nsm.TrainingSettings(max_epochs=1)
-    train = nsm.NSMBayesConj.train
-    trained = []
-
-    def train_briefly(method, seed, *, progress):
-        trained.append((seed, method.simulations_used))
-        return train(method, seed, settings=brief, progress=progress)
-
-    monkeypatch.setattr(nsm.NSMBayesConj, "train", train_briefly)
-    monkeypatch.setattr(
-        "nsmbayes.experiments.repeat.oracle_posterior",
-        lambda task, x, *, draws, seed: task.prior.sample((draws,), seed),
-    )
-    return trained
+def run_tiny(store, *, experiment=TINY, effort=QUICK, **how):
+    """The repeats with the seeds 7, 8 and 9, in this process."""
+    return run(experiment, store, seed=7, effort=effort, progress=False, **({"workers": 1} | how))
 
 
-def numbers(document):
+def numbers(repeat):
     """The rows without their times."""
     timed = ("train_s", "infer_s", "compiled")
-    return [{name: value for name, value in row.items() if name not in timed} for row in document["rows"]]
+    return [{name: value for name, value in asdict(row).items() if name not in timed} for row in repeat.rows]
 
 
-def test_networks_are_shared_by_repeats_and_by_methods(quick):
-    first, second = run_group(TINY, 7, [7, 8])
-    assert quick == [(7, 1000), (7, 500)]
+def test_networks_are_shared_by_data_and_by_methods():
+    cache = MethodCache(TINY, 7, effort=QUICK)
+    x = [data.observe(cache.task, seed).x for data, seed in zip(TINY.data, (7, 8), strict=True)]
+    usual, mad, half = TINY.methods
+    first, seconds = cache.trained(usual, TINY.data[0], x[0])
+    assert cache.trained(usual, TINY.data[1], x[1]).method is first
+    shared = cache.trained(mad, TINY.data[0], x[0])
+    assert shared.method is not first
+    assert shared.method.network is first.network
+    assert shared.seconds == seconds
+    assert (first.simulations_used, shared.method.simulations_used) == (1000, 1000)
+    other = cache.trained(half, TINY.data[0], x[0]).method
+    assert other.network is not first.network
+    assert other.simulations_used == 500
+
+
+def test_repeats_that_share_a_network():
+    first, second = run_group(TINY, 7, [7, 8], effort=QUICK)
     assert [row.method for row in first.rows] == ["nsm-bayes-conj", "mad", "half"] * 2
     assert [row.contamination for row in first.rows] == ["shift"] * 3 + ["none"] * 3
     assert {row.repeat for row in second.rows} == {1}
     assert first.arrays["0:mad"].shape == (20, 4)
     np.testing.assert_array_equal(first.arrays["0:clean"], first.arrays["1:x"])
     assert first.rows[0].mean != first.rows[1].mean != first.rows[2].mean
+    assert {row.train_s for row in first.rows} == {row.train_s for row in second.rows}  # trained once
+    assert len({row.train_s for row in first.rows}) == 2  # with 1000 and with 500 simulations
 
 
-def test_a_killed_run_is_taken_up_where_it_stopped(quick, tmp_path, monkeypatch):
-    whole = list(runner.run(TINY, Store(tmp_path / "whole", TINY), seed=7, workers=1, progress=False))
-    assert [one["seed"] for one in whole] == [7, 8, 9]
-    store, saved = Store(tmp_path / "cut", TINY), []
+class KilledStore(Store):
+    """Ctrl-C while the second repeat is saved."""
 
-    def save(result):
-        if saved:
+    def save(self, result):
+        if result.seed > 7:
             raise KeyboardInterrupt
-        saved.append(result.seed)
-        return Store.save(store, result)
+        return super().save(result)
 
-    monkeypatch.setattr(store, "save", save)
+
+def test_a_killed_run_continues_where_it_stopped(tmp_path):
+    whole = list(run_tiny(Store(tmp_path / "whole", TINY)))
+    assert [one.seed for one in whole] == [7, 8, 9]
+    store = KilledStore(tmp_path / "cut", TINY)
     with pytest.raises(KeyboardInterrupt):
-        list(runner.run(TINY, store, seed=7, workers=1, progress=False))
+        list(run_tiny(store))
     assert [path.name for path in sorted(store.folder.iterdir())] == ["seed-7.json", "seed-7.npz"]
     ran = []
-    monkeypatch.setattr(runner, "run_group", lambda *given, **how: ran.append(given[2]) or run_group(*given, **how))
-    rest = list(runner.run(TINY, Store(tmp_path / "cut", TINY), seed=7, resume=True, workers=1, progress=False))
+
+    def group(experiment, seed, seeds, **how):
+        ran.append(seeds)
+        return run_group(experiment, seed, seeds, **how)
+
+    rest = list(run_tiny(Store(tmp_path / "cut", TINY), resume=True, run_group=group))
     assert ran == [[8], [9]]
     assert list(map(numbers, rest)) == list(map(numbers, whole))
     for seed in (7, 8, 9):
-        arrays = [Store(tmp_path / run, TINY).arrays(seed) for run in ("whole", "cut")]
+        arrays = [Store(tmp_path / name, TINY).arrays(seed) for name in ("whole", "cut")]
         assert arrays[0].keys() == arrays[1].keys()
         for name, array in arrays[0].items():
             np.testing.assert_array_equal(array, arrays[1][name])
 
 
-def test_other_settings_are_not_mixed(quick, tmp_path):
-    list(runner.run(TINY, Store(tmp_path, TINY), seed=7, workers=1, progress=False))
-    other = Experiment(**(vars(TINY) | {"m": 2000, "data": (Data(n=20),)}))
+def test_what_is_saved_is_what_is_loaded(tmp_path):
+    store = Store(tmp_path, TINY)
+    for repeat in run_tiny(store):
+        assert store.load(repeat.seed) == repeat
+        assert {trace.method for trace in repeat.traces} == {"nsm-bayes-conj", "mad", "half"}
+
+
+def test_other_settings_are_not_mixed(tmp_path):
+    list(run_tiny(Store(tmp_path, TINY), run_group=dull_repeats))
+    other = replace(TINY, m=2000, data=(DataSpec(n=20),))
     with pytest.raises(nsm.InputError, match="was run with other simulations, data"):
-        next(runner.run(other, Store(tmp_path, other), seed=7, resume=True, workers=1, progress=False))
+        next(run_tiny(Store(tmp_path, other), experiment=other, resume=True))
+
+
+def test_repeats_of_an_older_version_are_continued(tmp_path):
+    store = Store(tmp_path, TINY)
+    list(run_tiny(store, run_group=dull_repeats))
+    for path in store.folder.glob("*.json"):
+        path.write_text(path.read_text().replace('"noise_levels"', '"levels"'))
+    assert [one.seed for one in run_tiny(store, resume=True, run_group=None)] == [7, 8, 9]
 
 
 def test_a_damaged_repeat_is_named(tmp_path):
     store = Store(tmp_path, TINY)
-    store.folder.mkdir(parents=True)
-    for content in ("", "{", "[1]", "null"):
-        (store.folder / "seed-8.json").write_text(content)
+    list(run_tiny(store, run_group=dull_repeats))
+    path = store.folder / "seed-8.json"
+    whole = path.read_text()
+    for content in ("", "{", "[1]", "null", whole.replace('"rows": []', '"rows": [{"colour": 1}]')):
+        path.write_text(content)
         with pytest.raises(nsm.InputError, match=r"seed-8\.json is damaged"):
-            next(runner.run(TINY, store, seed=7, resume=True, workers=1, progress=False))
+            next(run_tiny(store, resume=True))
 
 
 @pytest.mark.parametrize("where", [{"workers": 2}, {"workers": 2, "dask": "local"}], ids=["processes", "dask"])
-def test_repeats_elsewhere(where, tmp_path, monkeypatch):
+def test_repeats_elsewhere(where, tmp_path):
     """Real processes and a real cluster, each with work that takes no time."""
-    monkeypatch.setattr(runner, "_attempt", dull_repeats)
-    repeats = list(runner.run(TINY, Store(tmp_path, TINY), seed=7, progress=False, **where))
-    assert sorted(one["seed"] for one in repeats) == [7, 8, 9]
-    assert all(Store(tmp_path, TINY).load(seed) for seed in (7, 8, 9))
-    processes = {int(Store(tmp_path, TINY).arrays(seed)["0:process"]) for seed in (7, 8, 9)}
+    store = Store(tmp_path, TINY)
+    repeats = list(run_tiny(store, effort=None, run_group=dull_repeats, **where))
+    assert sorted(one.seed for one in repeats) == [7, 8, 9]
+    assert all(store.load(seed) for seed in (7, 8, 9))
+    processes = {int(store.arrays(seed)["0:process"]) for seed in (7, 8, 9)}
     assert os.getpid() not in processes
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs /proc and core affinity")
 def test_workers_end_with_a_killed_parent(tmp_path):
     """A worker left behind would go on to use a core for hours."""
-    script = "from experiments import processes; processes.wait_in_two_processes()"
+    script = "from support import processes; processes.wait_in_two_processes()"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

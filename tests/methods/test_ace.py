@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, attraction, check_posterior, observed
+from support.location import LENGTHSCALE, PRIOR, SIMULATOR, attraction, check_posterior, observed
 
 import nsmbayes as nsm
-from nsmbayes.methods.ace import pairwise_mmd2
 
 pytestmark = pytest.mark.baselines
 
@@ -22,7 +21,7 @@ OPTIONS = {"hidden": 24, "blocks": 1, "summaries": 6, "augmented": 20, "lengthsc
 def trained():
     method = nsm.ACE(
         PRIOR, **OPTIONS, budget=M * N, chains=4, warmup=50, draws=100, bootstrap_draws=40, minimiser_steps=50,
-        calibration=nsm.GridCalibration(betas=(1.0, 30.0), bootstraps=4),
+        calibration=nsm.calibration.GridCalibration(betas=(1.0, 30.0), bootstraps=4),
     )  # fmt: skip
     method.append_simulations(*nsm.simulate_sets(PRIOR, SIMULATOR, m=M, n=N, seed=0))
     return method.train(0, observed=observed(N, 2), settings=SETTINGS, progress=False)
@@ -62,8 +61,8 @@ def test_the_posterior_is_that_of_the_network(trained):
     p /= p.sum()
     mean = p @ grid
     sd = np.sqrt(p @ (grid - mean) ** 2)
-    assert abs(posterior.mean[0] - mean) < 4.5 * sd / np.sqrt(posterior.result.ess.min())
-    assert posterior.stds[0] == pytest.approx(sd, rel=4.5 / np.sqrt(posterior.result.ess.min()))
+    assert abs(posterior.mean[0] - mean) < 4.5 * sd / np.sqrt(posterior.result.ess_bulk.min())
+    assert posterior.std[0] == pytest.approx(sd, rel=4.5 / np.sqrt(posterior.result.ess_bulk.min()))
 
 
 def test_calibration_costs_no_simulations(trained):
@@ -73,18 +72,15 @@ def test_calibration_costs_no_simulations(trained):
     assert trained.simulations_used == M * N
 
 
-def test_distances_are_those_of_the_diagnostics():
-    rng = np.random.default_rng(0)
-    x, targets = rng.standard_normal((3, 5, 2)), rng.standard_normal((13, 5, 2)) + 1
-    expected = [[nsm.mmd2(a, b, lengthscale=0.8) for b in targets] for a in x]
-    assert np.allclose(pairwise_mmd2(x, targets, 0.8), expected, atol=1e-6)
-    assert np.allclose(np.diag(pairwise_mmd2(x, x, 0.8)), 0, atol=1e-6)
-
-
 def test_bad_input(trained):
     with pytest.raises(nsm.InputError, match="`observed` must have shape"):
         trained.train(observed=np.zeros(3))
     with pytest.raises(nsm.InputError, match="trained on data sets of 20"):
         trained.build_posterior(np.zeros((19, 1)))
+    for calibration in (None, nsm.calibration.RootCalibration()):
+        with pytest.raises(nsm.InputError, match=r"`calibration` must be e\.g\. nsmbayes.calibration.GridCalibration"):
+            nsm.ACE(PRIOR, calibration=calibration)
+    with pytest.raises(TypeError, match="target_per_step"):
+        nsm.ACE(PRIOR, target_per_step=3)
     with pytest.raises(nsm.NotTrainedError):
         nsm.ACE(PRIOR).build_posterior(np.zeros((20, 1)))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, check_posterior, mmd_posterior, observed
+from support.location import LENGTHSCALE, PRIOR, SIMULATOR, check_posterior, mmd_posterior, observed
 
 import nsmbayes as nsm
 
@@ -24,7 +24,7 @@ def test_the_exact_posterior_is_sampled(simulator):
     posterior = method(simulator, simulations=60, warmup=300, draws=3000).build_posterior(x, beta=BETA, seed=1)
     assert posterior.beta == BETA
     assert posterior.mean[0] == pytest.approx(mean, abs=0.2 * sd)
-    assert posterior.stds[0] == pytest.approx(sd, rel=0.2)
+    assert posterior.std[0] == pytest.approx(sd, rel=0.2)
     # planted bugs: the posterior at half the rate is too wide by that measure, and the likelihood's is elsewhere
     assert mmd_posterior(x, BETA / 2)[1] > 1.2 * sd
     assert abs(x.mean() - mean) > sd
@@ -32,7 +32,7 @@ def test_the_exact_posterior_is_sampled(simulator):
 
 SMALL = {
     "simulations": 5, "bootstrap_simulations": 4, "bootstrap_draws": 30, "minimiser_steps": 20, "warmup": 20,
-    "draws": 30, "calibration": nsm.GridCalibration(betas=(0.1, 1.0), bootstraps=5),
+    "draws": 30, "calibration": nsm.calibration.GridCalibration(betas=(0.1, 1.0), bootstraps=5),
 }  # fmt: skip
 PLANNED = 20 * 4 + 2 * 5 * 30 * 4 + 50 * 5
 
@@ -78,6 +78,15 @@ def test_groups_are_for_simulators_without_gradient():
     assert np.isfinite(posterior.mean).all()
 
 
+def test_only_a_grid_has_a_known_cost():
+    with pytest.raises(nsm.InputError, match="`calibration` must be a GridCalibration"):
+        method(calibration=nsm.calibration.PathCalibration())
+
+
+def test_it_takes_no_simulations():
+    assert not hasattr(method(), "append_simulations")
+
+
 def test_tied_observations_have_no_lengthscale():
-    with pytest.raises(nsm.InputError, match="tied observations"):
+    with pytest.raises(nsm.InputError, match="`x` is constant, or so tied"):
         nsm.GBISR(PRIOR, SIMULATOR).build_posterior(np.ones((10, 1)))

@@ -2,10 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from methods.location import LENGTHSCALE, PRIOR, SIMULATOR, check_posterior, mmd_minimiser, observed
+from support.location import LENGTHSCALE, PRIOR, SIMULATOR, check_posterior, mmd_minimiser, observed
 
 import nsmbayes as nsm
-from nsmbayes.methods.npl_mmd import _minimisers
+from nsmbayes.methods.baselines.npl_mmd import Descent, Discrepancy, minimisers
 
 pytestmark = pytest.mark.baselines
 
@@ -23,10 +23,9 @@ def descents(weights):
     """What the method makes of given Dirichlet weights, with many simulations and steps."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), len(weights))
-        u, _ = _minimisers(
-            SIMULATOR.one, method().support, jnp.asarray(observed()), jnp.asarray(weights), jnp.zeros(1),
-            jnp.asarray(LENGTHSCALE), keys, (40, 200, 0.1, True),
-        )  # fmt: skip
+        discrepancy = Discrepancy(SIMULATOR.one, method().support, jnp.asarray(observed()), jnp.asarray(LENGTHSCALE))
+        descent = Descent(simulations=40, steps=200, rate=0.1, decay=True)
+        u, _ = minimisers(discrepancy, jnp.asarray(weights), jnp.zeros(1), keys, descent)
     return np.asarray(u)[:, 0]
 
 

@@ -5,10 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from methods.location import PRIOR, SIMULATOR, check_posterior, exact_posterior, observed
+from support.location import PRIOR, SIMULATOR, check_posterior, exact_posterior, observed
 
 import nsmbayes as nsm
-from nsmbayes.methods.rsnle import log_density
+from nsmbayes.methods.baselines.plan import TrainingPlan
+from nsmbayes.methods.baselines.rsnle import fit_flow, log_prob, round_target, untrained_flow
 from nsmbayes.priors import unconstrained
 
 pytestmark = pytest.mark.baselines
@@ -28,6 +29,13 @@ def method(**options):
     return nsm.RSNLE(PRIOR, SIMULATOR, **options).train(0, settings=SETTINGS, progress=False)
 
 
+def fitted(u, s, observed, settings, *, adjustment):
+    """The density of a round with these simulations."""
+    untrained = untrained_flow(jax.random.key(0), s.shape[1], 1, layers=2, hidden=8)
+    flow, _ = fit_flow(untrained, u, s, TrainingPlan(0, settings, progress=False), jax.random.key(1))
+    return round_target(unconstrained(PRIOR), flow, observed, adjustment)
+
+
 def test_without_adjustments_it_is_nle():
     """Both on the mean of 20 readings, which is sufficient: the same posterior, and the exact one.
 
@@ -36,17 +44,14 @@ def test_without_adjustments_it_is_nle():
     x, grid = observed(N, 0), np.linspace(-1, 3, 401)
     theta, sets = nsm.simulate_sets(PRIOR, SIMULATOR, m=2000, n=N, seed=5)
     means = sets.mean(axis=1)
-    rsnle = method(adjustment=0.0)
-    target = rsnle._fit(
-        rsnle._untrained(jax.random.key(0), 1), theta[:400], means[:400], x.mean(axis=0), jax.random.key(1)
-    )
-    nle = nsm.NLE(PRIOR, components=1, hidden=(16,)).append_simulations(theta, means)
+    target = fitted(theta[:400], means[:400], x.mean(axis=0), SETTINGS, adjustment=0.0)
+    nle = nsm.NLE(PRIOR, surrogate=nsm.MDN(components=1, hidden=(16,))).append_simulations(theta, means)
     density = nle.train(0, settings=SETTINGS, progress=False).density
     prior = unconstrained(PRIOR)
     with jax.enable_x64(True):
         points, mean = jnp.asarray(grid)[:, None], jnp.asarray(x.mean(axis=0))
-        of_rsnle = jax.jit(jax.vmap(lambda u: log_density(u, target)))(points)
-        of_nle = jax.jit(jax.vmap(lambda u: density.log_prob(u, mean) + prior.log_density(u)))(points)
+        of_rsnle = jax.jit(jax.vmap(lambda u: log_prob(u, target)))(points)
+        of_nle = jax.jit(jax.vmap(lambda u: density.log_prob(u, mean) + prior.log_prob(u)))(points)
     exact = exact_posterior(x)
     for log_p in map(np.asarray, (of_rsnle, of_nle)):
         p = np.exp(log_p - log_p.max())
@@ -75,23 +80,20 @@ def test_an_impossible_statistic_is_shifted_away():
 
 def test_the_density_of_theta_and_the_adjustments(x64):
     """log q(s - Gamma | theta) + log prior + log Laplace(Gamma; 0, scale), up to a constant."""
-    rsnle = method(sets=20, summary=mean_and_spread)
     s = np.random.default_rng(0).standard_normal((20, 2))
-    rsnle._how = 0, nsm.TrainingSettings(max_epochs=1), False
     u = np.random.default_rng(1).standard_normal((20, 1))
-    untrained = rsnle._untrained(jax.random.key(1), 2)
-    target = rsnle._fit(untrained, u, s, np.array([3.0, -4.0]), jax.random.key(0))
+    target = fitted(u, s, np.array([3.0, -4.0]), nsm.TrainingSettings(max_epochs=1), adjustment=0.3)
     assert np.allclose(target.scale, 0.3 * np.abs(target.observed))
 
-    log_prob = eqx.filter_jit(target.flow.network_log_prob)
+    flow_log_prob = eqx.filter_jit(target.flow.network_log_prob)
 
     def by_hand(u, gamma):
         t = (u - target.flow.scale_theta.centre) / target.flow.scale_theta.scale
         log_laplace = -(np.abs(gamma) / target.scale).sum()
-        return log_prob(t, target.observed - gamma) - (u @ u) / 8 + log_laplace
+        return flow_log_prob(t, target.observed - gamma) - (u @ u) / 8 + log_laplace
 
     points = [(np.array([0.5]), np.array([0.3, -1.0])), (np.array([-1.0]), np.array([2.0, 0.1]))]
-    density = eqx.filter_jit(log_density)
+    density = eqx.filter_jit(log_prob)
     ours = [float(density(jnp.concatenate([u, g / target.scale]), target)) for u, g in points]
     assert ours[0] - ours[1] == pytest.approx(float(by_hand(*points[0]) - by_hand(*points[1])), rel=1e-10)
 

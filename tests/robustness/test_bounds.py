@@ -7,30 +7,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from builders import data, flow_of, maf, mdn, noisy_flow, shaken, third_power
-from helpers import random_family
+from support.builders import data, flow_of, maf, mdn, noisy_flow, shaken, third_power
+from support.reference import random_family
 
-import nsmbayes as nsm
-from nsmbayes.interop.sbi import Affine, MaskedAffine, Reorder
-from nsmbayes.posteriors.data_loss import nsm_loss
-from nsmbayes.robustness.family import family_bounds
-from nsmbayes.robustness.flow import flow_growth, noisy_flow_growth
-from nsmbayes.robustness.growth import degree, largest_zeta, loss_bounds, metric
-from nsmbayes.robustness.mixture import mixture_growth
-from nsmbayes.robustness.networks import interval, network_bounds
-from nsmbayes.robustness.rounding import down, eigenvalue_range, norm, up
-from nsmbayes.robustness.weight_bounds import weight_bounds
+from nsmbayes.losses import NSMSetting
+from nsmbayes.robustness.bounds.family import family_bounds
+from nsmbayes.robustness.bounds.flow import flow_growth, noisy_flow_growth
+from nsmbayes.robustness.bounds.growth import degree, largest_zeta, loss_bounds, metric
+from nsmbayes.robustness.bounds.mixture import mixture_growth
+from nsmbayes.robustness.bounds.networks import interval, network_bounds
+from nsmbayes.robustness.bounds.rounding import down, eigenvalue_range, norm, up
+from nsmbayes.robustness.bounds.weights import weight_bounds
+from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.surrogates import Frame
-from nsmbayes.weights import fit_location_scatter
+from nsmbayes.surrogates.sbi import Affine, MaskedAffine, Reorder
+from nsmbayes.weights import IMQ, Constant, PlateauIMQ, SquaredExponential, Weighting
 
 WEIGHTS = [
-    nsm.IMQ(zeta=2.0),
-    nsm.IMQ(zeta=1.0),
-    nsm.IMQ(zeta=0.3),
-    nsm.PlateauIMQ(radius=2.0, zeta=1.0),
-    nsm.PlateauIMQ(radius=0.5, zeta=2.0),
-    nsm.SquaredExponential(lengthscale=0.7),
-    nsm.Constant(),
+    IMQ(zeta=2.0),
+    IMQ(zeta=1.0),
+    IMQ(zeta=0.3),
+    PlateauIMQ(radius=2.0, zeta=1.0),
+    PlateauIMQ(radius=0.5, zeta=2.0),
+    SquaredExponential(lengthscale=0.7),
+    Constant(),
 ]
 R = np.concatenate([np.linspace(0, 30, 60_001), np.geomspace(30, 1e9, 2000)])
 
@@ -44,7 +44,7 @@ def test_suprema_under_a_weight_are_sharp(x64, weight):
         for k in (0, 1, 2, 3):
             for a, b in ((0.0, 1.0), (3.0, 0.5), (1.0, 20.0)):
                 bound = bounds.sup(exponent, k, a, b)
-                if not bounds.tames(exponent, k):
+                if not bounds.bounds_growth(exponent, k):
                     assert math.isinf(bound)
                     assert (w[-1] ** exponent * (a + b * R[-1]) ** k) > 1e3
                     continue
@@ -61,17 +61,17 @@ def test_suprema_under_a_weight_are_sharp(x64, weight):
     np.testing.assert_allclose(bounds.value(R), w, rtol=1e-8, atol=1e-150)
 
 
-def test_whether_a_weight_tames_growth_is_decided_exactly():
+def test_whether_a_weight_bounds_growth_is_decided_exactly():
     for power in range(1, 40):
         zeta = 2 / power
-        while not weight_bounds(nsm.IMQ(zeta=zeta)).tames(1, power):
+        while not weight_bounds(IMQ(zeta=zeta)).bounds_growth(1, power):
             zeta = math.nextafter(zeta, 0)
         assert abs(zeta - 2 / power) < 1e-15
-        assert not weight_bounds(nsm.IMQ(zeta=zeta * (1 + 1e-12))).tames(1, power)
+        assert not weight_bounds(IMQ(zeta=zeta * (1 + 1e-12))).bounds_growth(1, power)
 
 
 def test_an_unknown_weight_has_no_bounds():
-    class Mine(nsm.IMQ):
+    class Mine(IMQ):
         """Could do anything."""
 
     assert weight_bounds(Mine(zeta=1.0)) is None
@@ -139,7 +139,7 @@ def far_points(d, count, seed=0):
 
 
 def assert_growth_holds(surrogate, growth, frame, level, y, thetas):
-    derivatives = jax.jit(lambda theta, y: surrogate.at(theta, frame, level)(y))
+    derivatives = jax.jit(lambda theta, y: surrogate.derivatives_at(theta, frame, level)(y))
     rho = growth.a + growth.b * np.linalg.norm(y, axis=1)
 
     def at(polynomial):
@@ -275,7 +275,7 @@ def test_what_is_shaken_is_not_trivial():
     assert shaken(1, 1.0) == 1
 
 
-@pytest.mark.parametrize("weight", [nsm.IMQ(zeta=2.0), nsm.PlateauIMQ(radius=2.0, zeta=1.0)], ids=str)
+@pytest.mark.parametrize("weight", [IMQ(zeta=2.0), PlateauIMQ(radius=2.0, zeta=1.0)], ids=str)
 def test_a_single_gaussian_meets_its_bound(x64, weight):
     """With one component everything is known: the bound of the loss must not be far above its supremum."""
     surrogate = mdn(1, components=1, floor=0.9999, ceiling=1.0)
@@ -285,7 +285,7 @@ def test_a_single_gaussian_meets_its_bound(x64, weight):
     growth = mixture_growth(surrogate, frame, np.asarray(centre.location), 0.0)
     bounds = loss_bounds(growth, weight_bounds(weight), metric(centre, frame, 0.0))
     points = np.asarray(centre.location) + np.linspace(-60, 60, 2001)[:, None] * np.asarray(centre.factor)
-    loss = nsm_loss(surrogate, weight, centre, frame, points, (0.0,))
+    loss = NSMSetting(surrogate, Weighting(weight, centre), frame, (0.0,)).loss(points)
     thetas = np.random.default_rng(0).standard_normal((40, 2)) * 1e3
     values = np.asarray(jax.jit(jax.vmap(loss.each))(jnp.asarray(thetas)))
     assert -bounds.low <= values.min()

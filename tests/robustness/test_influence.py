@@ -1,26 +1,27 @@
 """Influence functions against their definitions, certified bounds against searches, and NLE as the control."""
 
+import dataclasses
+import functools
+
 import numpy as np
 import pytest
-from builders import data, general, mdn
-from helpers import random_family
 from scipy.special import logsumexp
+from support import builders
+from support.builders import general, mdn
 
 import nsmbayes as nsm
-from nsmbayes.posteriors.conjugate import gaussian_posterior
-from nsmbayes.posteriors.family_loss import total_loss
-from nsmbayes.posteriors.generalised import each_loss, tilted_kl
-from nsmbayes.robustness import leave_one_out, line, outlier_table, outliers, pif_delta, pif_kl
+from nsmbayes.losses import NSMSetting
+from nsmbayes.losses.conjugacy import gaussian_posterior
+from nsmbayes.losses.statistics import total_loss
+from nsmbayes.posteriors import GeneralisedPosterior, Outlier, SampledPosterior, outlier_table
+from nsmbayes.posteriors.influence import tilted_kl
+from nsmbayes.robustness import line, pif_delta, pif_kl
 from nsmbayes.robustness.influence import losses_at
+from nsmbayes.samplers import each_loss
+from nsmbayes.weights import IMQ, PlateauIMQ
 
-BETA = 0.3
-BY_DIRECTION = {"levels": (0.5, 1.0), "resolution": 0.5, "beta": 30.0}  # in some the rate is lowered
-
-
-def conjugate(d_x, *, levels=(0.0,), beta=BETA, **options):
-    method = nsm.NSMBayesConj(nsm.GaussianPrior([0.5, -1.0], [1.0, 0.5]), levels=levels, **options)
-    method.family = random_family(d_x, 2, noisy=levels != (0.0,))
-    return method.build_posterior(data(d_x), beta=beta)
+BY_DIRECTION = {"noise_levels": (0.5, 1.0), "resolution": 0.5, "beta": 30.0}  # in some the rate is lowered
+conjugate = functools.partial(builders.conjugate, prior=nsm.GaussianPrior([0.5, -1.0], [1.0, 0.5]))
 
 
 def gaussian_kl(m0, P0, m1, P1):
@@ -38,7 +39,7 @@ def test_pif_kl_in_closed_form_is_that_of_the_two_posteriors(d_x, options):
     for x, kl in zip(x_c, found.kl, strict=True):
         replaced = posterior.x.copy()
         replaced[j] = x
-        total = total_loss(posterior.point_loss, replaced)
+        total = total_loss(posterior.statistics.loss, replaced)
         other = gaussian_posterior(posterior.prior, total, posterior.beta, posterior.resolution)
         expected = gaussian_kl(posterior.mean, np.linalg.inv(posterior.covariance), *other)
         assert kl == pytest.approx(expected, rel=1e-6, abs=1e-12)
@@ -47,9 +48,9 @@ def test_pif_kl_in_closed_form_is_that_of_the_two_posteriors(d_x, options):
 @pytest.mark.parametrize(
     ("d_x", "options", "sharp"),
     [
-        (1, {"weight": nsm.PlateauIMQ(radius=2.0, zeta=1.0)}, 100),
-        (3, {"weight": nsm.IMQ(zeta=2.0)}, None),
-        (1, {"levels": (0.5, 1.0), "resolution": 0.0, "beta": 0.01}, 1000),
+        (1, {"weight": PlateauIMQ(radius=2.0, zeta=1.0)}, 100),
+        (3, {"weight": IMQ(zeta=2.0)}, None),
+        (1, {"noise_levels": (0.5, 1.0), "resolution": 0.0, "beta": 0.01}, 1000),
         (1, BY_DIRECTION, None),
     ],
     ids=["one level", "three dimensions", "levels", "a rate for each direction"],
@@ -80,17 +81,20 @@ def test_pif_delta_is_the_derivative_of_the_density(options):
     found = pif_delta(posterior, x_c, draws=50)
     theta = posterior.sample((50,), seed=0)
     for x, relative in zip(x_c, found.relative, strict=True):
-        at_x = total_loss(posterior.point_loss, x[None])
+        at_x = total_loss(posterior.statistics.loss, x[None])
 
-        def log_density(epsilon, at_x=at_x):
+        def log_prob(epsilon, at_x=at_x):
             mixed = type(at_x)(
-                *((1 - epsilon) * a + epsilon * posterior.n * b for a, b in zip(posterior.total, at_x, strict=True))
+                *(
+                    (1 - epsilon) * a + epsilon * posterior.n * b
+                    for a, b in zip(posterior.statistics.total, at_x, strict=True)
+                )
             )
             mean, precision = gaussian_posterior(posterior.prior, mixed, posterior.beta, posterior.resolution)
             residual = theta - mean
             return 0.5 * (np.linalg.slogdet(precision)[1] - np.einsum("ni,ij,nj->n", residual, precision, residual))
 
-        slope = (log_density(step) - log_density(-step)) / (2 * step)
+        slope = (log_prob(step) - log_prob(-step)) / (2 * step)
         # the formula has the posterior mean of the loss, the estimate that of the draws: a constant for all draws
         np.testing.assert_allclose(relative - relative.mean(), slope - slope.mean(), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.total_variation, 0.5 * np.abs(found.relative).mean(axis=1))
@@ -101,16 +105,18 @@ def test_pif_delta_is_the_derivative_of_the_density(options):
 def on_a_grid():
     """NSM-Bayes with one parameter: its density on a grid, and a posterior with the quantiles as draws."""
     prior = nsm.GaussianPrior([0.0], [1.0])
-    posterior = general(
-        mdn(1, d_theta=1), nsm.PlateauIMQ(radius=2.0, zeta=1.0), levels=(0.5, 1.0), prior=prior, beta=0.2
-    )
+
+    def posterior(positions=None):
+        weight = PlateauIMQ(radius=2.0, zeta=1.0)
+        options = {"noise_levels": (0.5, 1.0), "prior": prior, "beta": 0.2}
+        return general(mdn(1, d_theta=1), weight, positions=positions, **options)
+
     grid = np.linspace(-5, 5, 800)[:, None]  # as many as draws: one shape, one compilation
-    losses = each_loss(posterior.target, grid)
+    losses = each_loss(posterior().target, grid)
     log_p = -0.2 * losses.sum(axis=1) - 0.5 * grid[:, 0] ** 2
     p = np.exp(log_p - logsumexp(log_p))
     quantiles = np.interp((np.arange(800) + 0.5) / 800, np.cumsum(p), grid[:, 0])
-    posterior.result = posterior.result._replace(positions=quantiles.reshape(1, -1, 1))
-    return posterior, grid, losses, p
+    return posterior(quantiles.reshape(1, -1, 1)), grid, losses, p
 
 
 def kl_on_grid(p, a):
@@ -120,7 +126,7 @@ def kl_on_grid(p, a):
 
 def test_influence_from_draws_is_that_of_quadrature(on_a_grid):
     posterior, grid, losses, p = on_a_grid
-    found = leave_one_out(posterior)
+    found = posterior.leave_one_out()
     expected = [kl_on_grid(p, 0.2 * column) for column in losses.T]
     np.testing.assert_allclose(found.kl, expected, rtol=0.05, atol=1e-5)
     np.testing.assert_allclose(posterior.influence(), expected, rtol=0.05, atol=1e-5)
@@ -146,7 +152,7 @@ def test_nle_is_moved_without_bound_and_nsm_bayes_is_not():
     surrogate = mdn(1)
     nle, ours = (
         general(surrogate, nle=True),
-        general(surrogate, nsm.PlateauIMQ(radius=2.0, zeta=1.0), levels=(0.0,)),
+        general(surrogate, PlateauIMQ(radius=2.0, zeta=1.0), noise_levels=(0.0,)),
     )
     x_c = line(ours, [1e3, 1e4, 1e5, 1e6])
     grown = pif_delta(nle, x_c).total_variation
@@ -158,16 +164,16 @@ def test_nle_is_moved_without_bound_and_nsm_bayes_is_not():
 
 def test_outliers_come_first_and_are_all_there():
     posterior = conjugate(1)
-    rows = outliers(posterior, 6)
-    assert {row.index for row in rows[:4]} == {0, 1, 2, 3}
+    rows = posterior.outliers(6)
+    assert {row.row for row in rows[:4]} == {0, 1, 2, 3}
     assert [row.weight for row in rows] == sorted(posterior.weights)[:6]
-    np.testing.assert_allclose([row.influence for row in rows], posterior.influence()[[r.index for r in rows]])
+    np.testing.assert_allclose([row.influence for row in rows], posterior.influence()[[row.row for row in rows]])
     lines = outlier_table(rows).splitlines()
-    assert lines[0].split() == ["row", "value", "weight", "influence"]
+    assert lines[0].split() == ["row", "value", "weight", "reason", "influence"]
     assert len(lines) == 7
-    assert len(outliers(posterior, 10**6)) == posterior.n
-    unsure = type(rows[0])(3, np.array([1.0, 2.0]), 0.5, 2.0, reliable=False)
-    assert unsure.cells() == ("3", "1, 2", "0.5", "2, perhaps more")
+    assert len(posterior.outliers(10**6)) == posterior.n
+    unsure = Outlier(row=3, value=np.array([1.0, 2.0]), weight=0.5, reason="", influence=2.0, reliable=False)
+    assert unsure.cells() == ("3", "1, 2", "0.5", "", "2, perhaps more")
 
 
 def test_points_on_a_line_have_the_distances_asked_for():
@@ -186,7 +192,7 @@ def test_points_on_a_line_have_the_distances_asked_for():
         (lambda p: pif_kl(p, [[1.0]], replace=40), "`replace` must be the number of an observation, below 40"),
         (lambda p: line(p, [1.0], direction=[0.0]), "`direction` must not be zero"),
         (lambda p: pif_delta(p, [[1.0]], draws=1), "`draws` must be at least 2"),
-        (lambda p: outliers(p, 0), "`count` must be at least 1"),
+        (lambda p: p.outliers(0), "`count` must be at least 1"),
     ],
 )
 def test_bad_input_is_named(call, message):
@@ -194,14 +200,25 @@ def test_bad_input_is_named(call, message):
         call(conjugate(1))
 
 
-def test_a_loss_that_is_not_known_has_no_influence_elsewhere(x64):
-    posterior = general(mdn(1))
+class Doubled(NSMSetting):
+    """A setting of the user's own, whose loss counts every observation twice."""
 
-    class Mine(type(posterior.target.loss)):
-        pass
+    def loss(self, x, *, rules=1, seed=0):
+        loss = super().loss(x, rules=rules, seed=seed)
+        return dataclasses.replace(loss, overall=2 * loss.overall)
 
-    loss = posterior.target.loss
-    mine = Mine(**{name: getattr(loss, name) for name in loss.__dataclass_fields__})
-    posterior.target = posterior.target._replace(loss=mine)
-    with pytest.raises(nsm.InputError, match="no loss at other observations for a Mine"):
-        pif_kl(posterior, [[1.0]])
+
+def test_a_setting_of_the_users_own_has_the_influence_of_its_loss(x64):
+    ours = general(mdn(1))
+    theirs = GeneralisedPosterior(ours.provenance, ours.target, ours.result, ours.x, Doubled(*ours.setting))
+    x_c = line(ours, [0.5, 4.0])
+    draws = ours.thinned()
+    np.testing.assert_allclose(losses_at(theirs, x_c, draws), 2 * losses_at(ours, x_c, draws), rtol=1e-12)
+
+
+@pytest.mark.parametrize("influence", [pif_kl, pif_delta])
+def test_draws_without_a_loss_have_no_influence_function(influence):
+    ours = general(mdn(1))
+    theirs = SampledPosterior(ours.provenance, ours.target.prior, ours.draws, ours.x)
+    with pytest.raises(nsm.InputError, match="no loss that is a sum over observations"):
+        influence(theirs, [[1.0]])

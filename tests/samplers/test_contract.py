@@ -33,25 +33,25 @@ def _loss(theta, problem):
     return theta @ problem.A @ theta + 2 * theta @ problem.B
 
 
-def _log_density(theta, problem):
+def _log_prob(theta, problem):
     return _log_prior(theta, problem) - problem.beta * _loss(theta, problem)
 
 
 # What each sampler returns has an effective size of more than 10,000 for squares, and the one given for means.
 def _nuts(problem, prior, key):
-    draws = sample_nuts(_log_density, prior.sample((8,), seed=0), problem, warmup=300, draws=2500, key=key)
-    return require_converged(draws).flat, draws.ess
+    draws = sample_nuts(_log_prob, prior.sample((8,), seed=0), problem, warmup=300, draws=2500, key=key)
+    return require_converged(draws).flat, draws.ess_bulk
 
 
 def _slice(problem, prior, key):
-    draws = sample_slice(_log_density, prior.sample((100,), seed=0), problem, warmup=300, draws=1500, key=key)
-    return require_converged(draws).flat, draws.ess
+    draws = sample_slice(_log_prob, prior.sample((100,), seed=0), problem, warmup=300, draws=1500, key=key)
+    return require_converged(draws).flat, draws.ess_bulk
 
 
 def _independence(problem, prior, key):
     start = prior.sample((500,), seed=0)
     draws = sample_independence(_log_prior, _loss, start, problem, beta=problem.beta, chains=8, draws=2500, key=key)
-    return require_converged(draws).flat, draws.ess
+    return require_converged(draws).flat, draws.ess_bulk
 
 
 SAMPLERS = {"nuts": _nuts, "slice": _slice, "independence": _independence}
@@ -70,7 +70,7 @@ def _require_moments(draws, ess, posterior):
     draws is off by 5 % with the probability that chi2(10) exceeds 50, one key in 3 million.
     """
     z = (draws - posterior.mean) @ np.linalg.inv(np.linalg.cholesky(posterior.covariance)).T
-    errors = np.abs(draws.mean(axis=0) - posterior.mean) / (posterior.stds / np.sqrt(ess))
+    errors = np.abs(draws.mean(axis=0) - posterior.mean) / (posterior.std / np.sqrt(ess))
     assert (errors < 4).all(), f"means off by {errors} Monte Carlo errors"
     off = np.linalg.norm(np.cov(z.T) - np.eye(D)) / np.sqrt(D)
     assert off < 0.05, f"covariance off by {off:.1%}"
@@ -86,7 +86,9 @@ def posterior(random_method):
 
 def _problem(posterior):
     prior = posterior.prior
-    return Problem(posterior.total.A, posterior.total.B, prior.mean, prior.precision, posterior.beta)
+    return Problem(
+        posterior.statistics.total.A, posterior.statistics.total.B, prior.mean, prior.precision, posterior.beta
+    )
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

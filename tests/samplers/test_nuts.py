@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nsmbayes._checks import InputError
-from nsmbayes.samplers import ConvergenceError, require_converged, sample_nuts
+from nsmbayes.errors import ConvergenceError, InputError
+from nsmbayes.samplers import require_converged, sample_nuts
 from nsmbayes.samplers.chains import diagnose
 
 MEAN = np.array([1.0, -2.0, 30.0])
@@ -29,8 +29,8 @@ def _two_modes(position, data):
     """Normal distributions around -separation and separation, without what lies below the wall."""
     separation, wall = data
     z = position.astype(jnp.float32)[0]  # as the log density of a network in single precision would be
-    log_density = jnp.logaddexp(-0.5 * (z - separation) ** 2, -0.5 * (z + separation) ** 2)
-    return jnp.where(z > wall, log_density, -jnp.inf)
+    log_prob = jnp.logaddexp(-0.5 * (z - separation) ** 2, -0.5 * (z + separation) ** 2)
+    return jnp.where(z > wall, log_prob, -jnp.inf)
 
 
 def _sample_two_modes(separation, *, start, wall=-np.inf):
@@ -53,20 +53,20 @@ def test_shapes(gaussian):
     assert gaussian.positions.shape == (4, 1500, 3)
     assert gaussian.positions.dtype == np.float64
     assert gaussian.acceptance_rate.shape == gaussian.divergences.shape == (4,)
-    assert gaussian.r_hat.shape == gaussian.ess.shape == (3,)
+    assert gaussian.r_hat.shape == gaussian.ess_bulk.shape == (3,)
     assert np.array_equal(gaussian.flat, np.concatenate(list(gaussian.positions)))
 
 
 def test_moments_of_a_correlated_gaussian(gaussian):
     # The three means together are off by 4 Monte Carlo errors for one key in 5,000.
-    stds = np.sqrt(np.diag(COVARIANCE))
-    assert (np.abs(gaussian.flat.mean(axis=0) - MEAN) < 4 * stds / np.sqrt(gaussian.ess)).all()
-    assert np.abs((np.cov(gaussian.flat.T) - COVARIANCE) / np.outer(stds, stds)).max() < 0.1
+    std = np.sqrt(np.diag(COVARIANCE))
+    assert (np.abs(gaussian.flat.mean(axis=0) - MEAN) < 4 * std / np.sqrt(gaussian.ess_bulk)).all()
+    assert np.abs((np.cov(gaussian.flat.T) - COVARIANCE) / np.outer(std, std)).max() < 0.1
 
 
 def test_diagnostics_of_a_healthy_run(gaussian):
     assert require_converged(gaussian, max_r_hat=1.01) is gaussian
-    assert (gaussian.ess > 1000).all()
+    assert (gaussian.ess_bulk > 1000).all()
     assert gaussian.divergences.sum() == 0
     assert (np.abs(gaussian.acceptance_rate - 0.85) < 0.13).all()
 
@@ -80,7 +80,7 @@ def test_new_data_need_no_new_compilation(gaussian):
     before = traces
     other = _sample_gaussian(mean=-MEAN, temperature=4.0)
     assert traces == before
-    assert np.allclose(other.flat.mean(axis=0), -MEAN, atol=4 * np.sqrt(4 * np.diag(COVARIANCE) / other.ess))
+    assert np.allclose(other.flat.mean(axis=0), -MEAN, atol=4 * np.sqrt(4 * np.diag(COVARIANCE) / other.ess_bulk))
     assert other.flat.var(axis=0) == pytest.approx(4 * np.diag(COVARIANCE), rel=0.15)
 
 
@@ -104,7 +104,7 @@ def test_missing_diagnostics_are_not_accepted(gaussian):
     with pytest.raises(ConvergenceError):
         require_converged(gaussian._replace(r_hat=np.full(3, np.nan)))
     with pytest.raises(ConvergenceError, match="effective sample size 3"):
-        require_converged(gaussian._replace(ess=np.full(3, 3.0)))
+        require_converged(gaussian._replace(ess_bulk=np.full(3, 3.0)))
 
 
 def test_divergences_are_counted():

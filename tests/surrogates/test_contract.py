@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from builders import noisy_flow
-from helpers import log_q, log_transforms, random_family
+from support.builders import noisy_flow
+from support.reference import log_q, log_transforms, random_family
 
 from nsmbayes.surrogates import (
     Frame,
@@ -97,7 +97,7 @@ class Case(NamedTuple):
     """A surrogate with points, and the gradient and Hessian of its log density there by autodiff."""
 
     surrogate: Any
-    log_density: Any
+    log_prob: Any
     theta: Any
     x: Any
     gradient: Any
@@ -107,7 +107,7 @@ class Case(NamedTuple):
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request):
-    construct, log_density = CASES[request.param]
+    construct, log_prob = CASES[request.param]
     with jax.enable_x64(True):
         surrogate = construct()
         d_x, d_theta = len(surrogate.scale_x.scale), len(surrogate.scale_theta.scale)
@@ -121,11 +121,11 @@ def case(request):
         @jax.jit
         @jax.vmap
         def by_autodiff(theta, x):
-            gradient = jax.grad(log_density, 2)
+            gradient = jax.grad(log_prob, 2)
             return gradient(surrogate, theta, x), jax.jacfwd(gradient, 2)(surrogate, theta, x)
 
         derivatives = jax.jit(jax.vmap(surrogate.derivatives))
-        yield Case(surrogate, log_density, theta, x, *map(np.asarray, by_autodiff(theta, x)), derivatives)
+        yield Case(surrogate, log_prob, theta, x, *map(np.asarray, by_autodiff(theta, x)), derivatives)
 
 
 def assert_equal_autodiff(case, basis):
@@ -163,7 +163,7 @@ def test_many_points_at_once_equal_one_by_one(x64, case):
     rng, d = np.random.default_rng(3), case.x.shape[1]
     frame = Frame(jnp.asarray(rng.standard_normal(d)), jnp.asarray(2 * np.eye(d) + rng.uniform(-0.5, 0.5, (d, d))))
     y = jnp.asarray(rng.standard_normal((POINTS, d)) * 10 ** rng.uniform(-1, 5, (POINTS, 1)))
-    together = jax.jit(lambda y: case.surrogate.at(case.theta[0], frame, 0.0)(y))(y)
+    together = jax.jit(lambda y: case.surrogate.derivatives_at(case.theta[0], frame, 0.0)(y))(y)
     theta, basis = (jnp.broadcast_to(a, (POINTS, *a.shape)) for a in (case.theta[0], frame.basis))
     one_by_one = case.derivatives(theta, frame.offset + y @ frame.basis.T, basis)
     np.testing.assert_allclose(together.score, one_by_one.score, rtol=1e-7, atol=1e-7)
@@ -180,7 +180,7 @@ def test_log_densities_equal_the_formula(x64, case):
     def four_ways(x):
         t, z = surrogate.scale_theta(theta), surrogate.scale_x(x)
         in_network = jax.vmap(surrogate.network_log_prob, (None, 0))(t, z) - jnp.log(surrogate.scale_x.scale).sum()
-        formula = jax.vmap(lambda x: case.log_density(surrogate, theta, x))(x)
+        formula = jax.vmap(lambda x: case.log_prob(surrogate, theta, x))(x)
         return formula, jax.vmap(surrogate.log_prob, (None, 0))(theta, x), surrogate.log_probs(theta, x), in_network
 
     formula, *others = four_ways(x)

@@ -122,7 +122,7 @@ def test_smoothed_derivatives_in_a_frame_equal_autodiff(x64, d_x):
     frame = Frame(jnp.asarray(rng.standard_normal(d_x)), jnp.asarray(2 * np.eye(d_x) + rng.uniform(-1, 1, (d_x, d_x))))
     theta, y = jnp.array([0.3, -1.0]), jnp.asarray(rng.standard_normal((50, d_x)) * 10 ** rng.uniform(-1, 3, (50, 1)))
 
-    def log_density(y, h):
+    def log_prob(y, h):
         log_weights, means, covariances = model.mixture(model.scale_theta(theta))
         inverse = jnp.linalg.inv(frame.basis)
         in_x = model.scale_x.centre + model.scale_x.scale * means
@@ -132,9 +132,9 @@ def test_smoothed_derivatives_in_a_frame_equal_autodiff(x64, d_x):
 
     @jax.jit
     def both(y, h):
-        hessians = jax.vmap(jax.hessian(log_density), (0, None))(y, h)
-        scores = jax.vmap(jax.grad(log_density), (0, None))(y, h)
-        return model.at(theta, frame, h)(y), (scores, jnp.trace(hessians, axis1=1, axis2=2))
+        hessians = jax.vmap(jax.hessian(log_prob), (0, None))(y, h)
+        scores = jax.vmap(jax.grad(log_prob), (0, None))(y, h)
+        return model.derivatives_at(theta, frame, h)(y), (scores, jnp.trace(hessians, axis1=1, axis2=2))
 
     for h in (0.0, 0.1, 3.0):
         for part, expected in zip(*both(y, h), strict=True):

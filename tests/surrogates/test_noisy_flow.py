@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from builders import noisy_flow
-from helpers import log_transforms
+from support.builders import noisy_flow
+from support.reference import log_transforms
 
 import nsmbayes as nsm
 from nsmbayes.surrogates import Frame
 
 
-def log_density(flow, theta, x, frame, h):
+def log_prob(flow, theta, x, frame, h):
     """log q_h(x | theta) from the definition: every matrix written out, every transform from its weights."""
     z = (x - flow.scale_x.centre) / flow.scale_x.scale
     t = (theta - flow.scale_theta.centre) / flow.scale_theta.scale
@@ -39,10 +39,10 @@ def test_derivatives_at_any_noise_equal_autodiff(x64):
     @jax.jit
     def both(h, of):
         def at(y):
-            return log_density(flow, theta, frame.offset + frame.basis @ y, frame, of)
+            return log_prob(flow, theta, frame.offset + frame.basis @ y, frame, of)
 
         expected = jax.vmap(lambda y: (jax.grad(at)(y), jnp.trace(jax.hessian(at)(y))))(y)
-        return flow.at(theta, frame, h)(y), expected
+        return flow.derivatives_at(theta, frame, h)(y), expected
 
     for h in (0.0, 0.1, 1.0, 6.4):
         found, expected = both(h, h)
@@ -59,7 +59,7 @@ def test_the_loss_has_a_gradient_in_theta(x64):
 
     @jax.jit
     def loss(theta):
-        score, laplacian = flow.at(theta, frame, 0.3)(y)
+        score, laplacian = flow.derivatives_at(theta, frame, 0.3)(y)
         return (score**2).sum() + 2 * laplacian.sum()
 
     differences = [(loss(theta + step * e) - loss(theta - step * e)) / (2 * step) for e in jnp.eye(2)]
@@ -71,7 +71,7 @@ def test_noise_is_known_by_its_covariance(x64):
     flow, frame, theta = noisy_flow(3, transforms=1), some_frame(3), jnp.array([0.4, -0.7])
     y = jnp.array([[0.3, -0.4, 1.0]])
     turn = jnp.asarray(np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0])
-    at = jax.jit(lambda basis, y: flow.at(theta, Frame(frame.offset, basis), 0.7)(y))
+    at = jax.jit(lambda basis, y: flow.derivatives_at(theta, Frame(frame.offset, basis), 0.7)(y))
     one, other = at(frame.basis, y), at(frame.basis @ turn, y @ turn)
     np.testing.assert_allclose(other.score, one.score @ turn, rtol=1e-9)
     np.testing.assert_allclose(other.laplacian, one.laplacian, rtol=1e-9)

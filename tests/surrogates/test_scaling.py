@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nsmbayes import InputError
+from nsmbayes.errors import InputError
 from nsmbayes.surrogates import fit_standardiser
 
 

@@ -60,11 +60,11 @@ def test_kinked_densities_are_refused(energy):
 def test_a_method_refuses_what_it_cannot_use():
     prior = nsm.GaussianPrior([0.0], [1.0])
     with pytest.raises(nsm.InputError, match="append_simulations"):
-        nsm.NSMBayes(prior, levels=(0,)).adopt(Energy(SMOOTH["tanh"]))
+        nsm.NSMBayes(prior, noise_levels=(0,)).adopt(Energy(SMOOTH["tanh"]))
     with pytest.raises(nsm.InputError, match="cannot be smoothed"):
         nsm.NSMBayes(prior).append_simulations(THETA, X).adopt(Energy(SMOOTH["tanh"]))
     with pytest.raises(nsm.InputError, match="not twice differentiable"):
-        nsm.NSMBayes(prior, levels=(0,)).append_simulations(THETA, X).adopt(Energy(KINKED["relu"]))
+        nsm.NSMBayes(prior, noise_levels=(0,)).append_simulations(THETA, X).adopt(Energy(KINKED["relu"]))
     with pytest.raises(nsm.InputError, match="`other`"):
         nsm.NLE(prior).adopt("a density")
     assert nsm.NLE(prior).append_simulations(THETA, X).adopt(Energy(KINKED["relu"])).d_x == 2

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nsmbayes._precision import double_precision
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.tasks.counts import binomial, poisson
 
 GRID = (np.arange(20_000) + 0.5) / 20_000

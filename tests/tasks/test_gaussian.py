@@ -3,7 +3,7 @@ import numpy as np
 from scipy import stats
 
 from nsmbayes import tasks
-from nsmbayes._precision import double_precision
+from nsmbayes._internal.precision import double_precision
 
 TASK = tasks.get("gaussian")
 

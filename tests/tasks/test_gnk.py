@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nsmbayes import tasks
-from nsmbayes._precision import double_precision
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.tasks.gnk_exact import quantile
 
 TASK = tasks.get("gnk")
@@ -14,7 +14,7 @@ def test_it_is_the_paper_s_task():
     assert TASK.theta_true.tolist() == [1.0, 0.5, 1.0, -1.0]
     assert TASK.prior.mean.tolist() == [0.0, 0.7, 0.0, -1.5]
     assert np.diag(TASK.prior.covariance).tolist() == [5.0, 0.5, 4.0, 0.25]
-    assert TASK.contaminations == ("shift", "none")
+    assert list(TASK.contaminations) == ["shift", "none"]
 
 
 @pytest.mark.parametrize("u", [-3.0, -0.2, 0.0, 1.5])

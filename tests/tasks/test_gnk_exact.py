@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from nsmbayes import tasks
-from nsmbayes._precision import double_precision
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.tasks.gnk_exact import (
     laplacian,
     log_prob,

@@ -2,11 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tasks.moments import largest_z
+from support.moments import largest_z
 
 from nsmbayes import tasks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
 from nsmbayes.tasks import radio
 
 TASK = tasks.get("radio")
@@ -50,9 +50,9 @@ def test_it_is_the_paper_s_task():
     assert TASK.prior.mean.tolist() == [-19.0, -19.0, 22.0, -22.0]
     assert np.array_equal(TASK.prior.covariance, np.eye(4))
     assert (radio.B, radio.K, radio.DF) == (4e9, 801, 5e6)
-    assert TASK.contaminations == ("noise-only", "none")
-    assert TASK.kinds["noise-only"].fraction == 0.1
-    assert TASK.lattice is None
+    assert list(TASK.contaminations) == ["noise-only", "none"]
+    assert TASK.contaminations["noise-only"].fraction == 0.1
+    assert TASK.grid_steps is None
 
 
 # The largest of 120 z-scores, of means and variances, exceeds 6 for less than one seed in a thousand.

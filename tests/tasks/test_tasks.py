@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from nsmbayes import tasks
-from nsmbayes._checks import InputError
-from nsmbayes._precision import double_precision
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.tasks.base import Contamination, Task, all_at_once, in_chunks, observation_keys
 
@@ -17,7 +17,7 @@ ALL_AT_ONCE = ("gnk", "gaussian", "pk")
 
 
 def _alike(a, b):
-    """The share of rows that are the same in both. On a lattice a few are, by chance."""
+    """The share of rows that are the same in both. On a grid_steps a few are, by chance."""
     return np.isclose(a, b).all(axis=1).mean()
 
 
@@ -88,7 +88,7 @@ def test_clean_points_do_not_depend_on_the_contamination(task):
     clean = task.observe(60, seed=SEED).clean
     for name in task.contaminations:
         assert np.array_equal(task.observe(60, seed=SEED, contamination=name).clean, clean)
-    first = task.contaminations[0]
+    first = task.default_contamination
     assert np.array_equal(task.observe(60, seed=SEED, contamination=first, fraction=0.4).clean, clean)
     assert _alike(task.observe(60, seed=SEED + 1).clean, clean) < 0.1
 
@@ -97,7 +97,7 @@ def test_contamination_and_fraction_can_be_chosen(task):
     none = task.observe(60, seed=SEED, contamination="none")
     assert np.array_equal(none.x, none.clean)
     assert not none.is_outlier.any()
-    for name in task.contaminations[:-1]:
+    for name in list(task.contaminations)[:-1]:
         assert task.observe(60, seed=SEED, contamination=name, fraction=0.2).is_outlier.sum() == 12
         assert task.observe(60, seed=SEED, contamination=name, fraction=0.0).is_outlier.sum() == 0
 
@@ -137,7 +137,7 @@ def test_no_bar_for_what_is_quick_and_none_unless_wanted(task, capsys):
 
 
 def test_lattice_is_described(task):
-    assert task.lattice is None or len(task.lattice) == len(task.x_names)
+    assert task.grid_steps is None or len(task.grid_steps) == len(task.x_names)
 
 
 def test_what_can_be_traced_is_what_simulates(task):
@@ -177,15 +177,17 @@ def _task(**changes):
         "parameter_names": ("a",),
         "x_names": ("b", "c"),
         "simulate_many": all_at_once(lambda key, theta: jax.numpy.append(theta, jax.random.normal(key))),
-        "kinds": {"nothing": Contamination(lambda clean, keys, *, fraction, rng: (clean, clean[:, 0] < 0), 0.1)},
+        "contaminations": {
+            "nothing": Contamination(lambda clean, keys, *, fraction, rng: (clean, clean[:, 0] < 0), 0.1)
+        },
     }
     return Task(**{**parts, **changes})
 
 
-@pytest.mark.parametrize("lattice", [(0.1,), (0.1, -0.1), (0.1, np.nan)])
-def test_bad_lattice(lattice):
-    with pytest.raises(InputError, match="`lattice`"):
-        _task(lattice=lattice)
+@pytest.mark.parametrize("grid_steps", [(0.1,), (0.1, -0.1), (0.1, np.nan)])
+def test_bad_lattice(grid_steps):
+    with pytest.raises(InputError, match="`grid_steps`"):
+        _task(grid_steps=grid_steps)
 
 
 @pytest.mark.parametrize("m", [1, 3, 4, 9])

@@ -1,3 +1,5 @@
+"""Figures of experiments. The first line of each function is its caption."""
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,10 +10,10 @@ from nsmbayes.experiments.figures.data import profile, series, summaries, trajec
 from nsmbayes.experiments.figures.posteriors import illustration, marginals, pairs
 from nsmbayes.experiments.figures.scores import bench, efficiency, sweep, times
 from nsmbayes.experiments.figures.traces import traces
-from nsmbayes.experiments.finished import Finished
-from nsmbayes.report.style import save
+from nsmbayes.experiments.results import ExperimentResult
+from nsmbayes.plotting.style import save
 
-FIGURES: dict[str, Callable[[Finished], Figure | None]] = {
+FIGURES: dict[str, Callable[[ExperimentResult], Figure | None]] = {
     figure.__name__: figure
     for figure in (
         illustration,
@@ -30,10 +32,10 @@ FIGURES: dict[str, Callable[[Finished], Figure | None]] = {
 }
 
 
-def draw(run: Finished, folder: Path, *, progress: bool = False) -> list[Path]:
+def draw(result: ExperimentResult, folder: Path, *, progress: bool = False) -> list[Path]:
     """Draw the figures of an experiment as PNG and SVG; those about methods that were not run are left out."""
     paths = []
-    for name in tqdm(run.experiment.figures, desc="figures", disable=not progress, leave=False):
-        if (figure := FIGURES[name](run)) is not None:
+    for name in tqdm(result.experiment.figures, desc="figures", disable=not progress, leave=False):
+        if (figure := FIGURES[name](result)) is not None:
             paths.append(save(figure, folder, name))
     return paths

@@ -1,43 +1,49 @@
 """Figures of what was observed."""
 
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from nsmbayes.experiments.finished import Finished
-from nsmbayes.report import plot_delay_profile, plot_trajectories
-from nsmbayes.report.style import COLOURS, figure, styled
+from nsmbayes.experiments.results import ExperimentResult
+from nsmbayes.methods.baselines.summaries import quantile_summaries
+from nsmbayes.plotting import plot_delay_profile, plot_trajectories
+from nsmbayes.plotting.style import COLOURS, figure, styled
 from nsmbayes.simulators import simulate_sets
-from nsmbayes.summaries import quantile_summaries
 from nsmbayes.tasks import radio, sir
 
 _SETS = 1000  # simulated data sets behind the observed ones, as many as the paper's RSNLE simulates
 
 
-def _first(run: Finished) -> dict[str, Any]:
-    """Size and seed of the first repeat's first data, and the share that the task's own contamination has touched."""
-    row = run.repeats[0]["rows"][0]
-    usual = row["contamination"] == run.task.contaminations[0]
-    return {"n": row["n"], "seed": row["seed"], "fraction": row["fraction"] if usual else 0.0}
+class _Observed(TypedDict):
+    n: int
+    seed: int
+    fraction: float
 
 
-def trajectories(run: Finished) -> Figure:
+def _first(result: ExperimentResult) -> _Observed:
+    """Size and seed of the first repeat's first data, and the fraction that the task's own contamination affects."""
+    row = result.repeats[0].rows[0]
+    usual = row.contamination == result.task.default_contamination
+    return {"n": row.n, "seed": row.seed, "fraction": (row.fraction or 0.0) if usual else 0.0}
+
+
+def trajectories(result: ExperimentResult) -> Figure:
     """The epidemics behind the first repeat's summaries."""
-    observed = sir.observed_reports(**_first(run))
+    observed = sir.observed_reports(**_first(result))
     return plot_trajectories(observed.reported, is_outlier=observed.is_outlier)
 
 
-def profile(run: Finished) -> Figure:
+def profile(result: ExperimentResult) -> Figure:
     """The average power of the first repeat's receivers."""
-    observed = radio.observed_series(**_first(run))
+    observed = radio.observed_series(**_first(result))
     return plot_delay_profile(radio.TIMES, np.abs(observed.series) ** 2, is_outlier=observed.is_outlier)
 
 
 @styled
-def series(run: Finished) -> Figure:
+def series(result: ExperimentResult) -> Figure:
     """A valid and an outlying time series |y(t)| of the first repeat."""
-    observed = radio.observed_series(**_first(run))
+    observed = radio.observed_series(**_first(result))
     fig, (axis,) = figure(1, 1, (6.0, 3.2))
     for rows, colour, line, label in (
         (~observed.is_outlier, COLOURS["data"], "-", "valid"),
@@ -53,18 +59,18 @@ def series(run: Finished) -> Figure:
 
 
 @styled
-def summaries(run: Finished) -> Figure:
+def summaries(result: ExperimentResult) -> Figure:
     """What misleads RSNLE: two of its statistics, simulated, observed in every repeat, and of uncontaminated data."""
-    seeds = [repeat["seed"] for repeat in run.repeats]
-    first = run.arrays(seeds[0])["0:x"]
-    _, sets = simulate_sets(run.task.prior, run.task, m=_SETS, n=len(first), seed=seeds[0])
+    seeds = [repeat.seed for repeat in result.repeats]
+    first = result.arrays(seeds[0])["0:x"]
+    _, sets = simulate_sets(result.task.prior, result.task, m=_SETS, n=len(first), seed=seeds[0])
     fig, (axis,) = figure(1, 1, (4.8, 3.6))
     axis.scatter(*_third_and_fourth(sets).T, s=8, alpha=0.5, lw=0, color=COLOURS["rsnle"], label="simulated")
     for name, marker, colour, label in (
         ("x", "x", "black", "observed"),
         ("clean", "^", COLOURS["clean"], "uncontaminated"),
     ):
-        points = _third_and_fourth(np.stack([run.arrays(seed)[f"0:{name}"] for seed in seeds]))
+        points = _third_and_fourth(np.stack([result.arrays(seed)[f"0:{name}"] for seed in seeds]))
         axis.scatter(*points.T, s=24, marker=marker, color=colour, label=label)
     axis.set(xlabel="$s_3$ (skewness)", ylabel="$s_4$ (tails)")
     fig.legend(loc="outside upper center", ncols=3, fontsize=9)

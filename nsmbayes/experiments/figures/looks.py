@@ -6,23 +6,24 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from nsmbayes.experiments.finished import Finished, grouped
-from nsmbayes.report.style import LOOKS, Look
+from nsmbayes.experiments.results import ExperimentResult
+from nsmbayes.experiments.rows import group_by
+from nsmbayes.plotting.style import LOOKS, Look
 
 _MARKS = ((0.7, (1, 1.5, 2, 3, 4, 5, 6, 8)), (1.8, (1, 2, 5)), (np.inf, (1,)))  # by the decades that an axis spans
-_PALEST = 0.65  # share of white in the first of several lines of one method
+_PALEST = 0.65  # fraction of white in the first of several lines of one method
 
 
-def looks(run: Finished) -> dict[str, Look]:
+def looks(result: ExperimentResult) -> dict[str, Look]:
     """The look of each label: that of its method, or of several with one method from pale to full."""
     found = {}
-    for name, same in grouped(run.methods.values(), lambda method: method["method"]).items():
+    for name, same in group_by(result.methods.values(), lambda method: method.method).items():
         look, lines = LOOKS[name], [other.line for other in LOOKS.values()]
         for method, white in zip(same, np.linspace(_PALEST * (len(same) > 1), 0, len(same)), strict=True):
             colour = to_hex(white + (1 - white) * np.array(to_rgb(look.colour)))
             line = look.line if len(same) == 1 else lines[len(found) % len(lines)]
-            found[method["label"]] = Look(colour, line, look.marker)
-    return {label: found[label] for label in run.methods}
+            found[method.label] = Look(colour, line, look.marker)
+    return {label: found[label] for label in result.methods}
 
 
 def legend_above(fig: Figure, *axes: Axes, columns: int = 4) -> None:
@@ -50,11 +51,12 @@ def logarithmic(*axes: Axes, x: bool = False, y: bool = False) -> None:
             low, high = side.get_view_interval()
             marks = next(subs for decades, subs in _MARKS if np.log10(high / low) < decades)
             side.set_major_locator(LogLocator(subs=marks))
-            side.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
+            side.set_major_formatter(FuncFormatter(lambda value, _: axis_number(value)))
             side.set_minor_formatter(NullFormatter())
 
 
-def _plain(value: float) -> str:
+def axis_number(value: float) -> str:
+    """A number beside an axis, without many zeros."""
     exponent = int(np.floor(np.log10(value) + 1e-9))
     if -3 < exponent < 4:
         return f"{value:g}"

@@ -1,0 +1,22 @@
+"""JAX keys from the seeds that users choose."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from nsmbayes._internal import checks
+
+
+def random_key(seed: int, stream: int = 0) -> Key[Array, ""]:
+    """A JAX key for an integer seed of any size; different streams of one seed are independent."""
+    state = np.random.SeedSequence((stream, checks.integer(seed, "seed"))).generate_state(2)
+    return jax.random.wrap_key_data(jnp.asarray(state), impl="threefry2x32")
+
+
+def seed_key(seed: int) -> Key[Array, ""]:
+    """The key that `jax.random.key` makes, for an integer seed of any size.
+
+    From 2**32 on, `jax.random.key` keeps only the last 32 bits in single precision, and it refuses 2**63.
+    """
+    return jax.random.key(seed) if seed < 2**32 else random_key(seed)

@@ -1,0 +1,158 @@
+"""Calibration problems of posteriors in closed form: resampled losses are quadratics, coverage is a sum over them.
+
+In coordinates where the prior is standard normal and the resampled loss is diagonal, the squared Mahalanobis distance
+of a reference from the posterior mean is a sum of one term per dimension. One eigendecomposition per resample then
+serves every learning rate.
+"""
+
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy import stats
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import seed_key
+from nsmbayes.calibration.base import CalibrationProblem
+from nsmbayes.losses.conjugacy import diagonalise, direction_rates, gaussian_posterior
+from nsmbayes.losses.pointwise import Quadratic, nsm_quadratic
+from nsmbayes.losses.statistics import DataStatistics, FamilyLoss
+from nsmbayes.priors import GaussianPrior
+from nsmbayes.scatter import LocationScatter, fit_batch
+from nsmbayes.weights import evaluate
+
+_MEMORY = 4_000_000  # resampled observations held at once
+
+Ridge = Literal["trace", "condition"]
+
+
+class Resamples(NamedTuple):
+    """Summed losses of bootstrap resamples, and how many could not be given a scatter of their own."""
+
+    losses: Quadratic
+    degenerate: int
+
+    def between(self, start: int, stop: int) -> "Resamples":
+        """Some of them."""
+        return self._replace(losses=Quadratic(*(a[start:stop] for a in self.losses)))
+
+
+class ClosedFormProblem(CalibrationProblem):
+    """The Gaussian posterior of an exponential family, at every learning rate."""
+
+    def __init__(self, prior: GaussianPrior, statistics: DataStatistics, resolution: float = 0.0):
+        self.n = statistics.n
+        self.prior, self.statistics, self.resolution = prior, statistics, resolution
+
+    def minimiser(self, ridge: Ridge = "trace") -> Float[np.ndarray, " d"]:
+        """The parameter that minimises the loss, stabilised by a ridge."""
+        return loss_minimiser(self.statistics.average, ridge=ridge)
+
+    def mean(self, beta: Float[np.ndarray, "*betas"] | float) -> Float[np.ndarray, "*betas d"]:
+        """The posterior means at learning rates."""
+        return gaussian_posterior(self.prior, self.statistics.total, beta, self.resolution)[0]
+
+    def coverage(self, resamples: Resamples, level: float) -> "CoverageCurve":
+        """How often the regions of resampled posteriors contain a reference, for any learning rate."""
+        return coverage_curve(self.prior, resamples.losses, level, self.resolution)
+
+    @double_precision
+    def resample(self, resamples: int, seed: int) -> Resamples:
+        """Total loss of each of `resamples` data sets drawn from the observations with replacement.
+
+        Every resample gets its own location and scatter, hence its own weights; the coordinates of the loss are a
+        choice of units and stay those of the full data. With noise levels, whose sizes follow from the scatter,
+        location and scatter stay those of the full data.
+        """
+        loss, estimator = self.statistics.loss, self.statistics.recipe.estimator
+        if not isinstance(loss, FamilyLoss):
+            return Resamples(self._resample_fixed(resamples, seed), 0)
+        x, n = self.statistics.x, self.n
+        full = np.asarray(loss.centre.location), np.asarray(loss.centre.scatter)
+        rows = np.random.default_rng(seed).integers(n, size=(resamples, n), dtype=np.int32)
+        chunk = max(1, min(resamples, _MEMORY // n))
+        parts, degenerate = [], 0
+        for i, key in enumerate(jax.random.split(seed_key(seed), -(-resamples // chunk))):
+            drawn = rows[i * chunk : (i + 1) * chunk]
+            location, scatter, ok = fit_batch(x[drawn], estimator, key, warm_start=full)
+            degenerate += int((~ok).sum())
+            location[~ok], scatter[~ok] = full
+            centres = LocationScatter.from_scatter(location, scatter, estimator)
+            parts.append(jax.tree.map(np.asarray, _resample(loss, jnp.asarray(x), jnp.asarray(drawn), centres)))
+        return Resamples(Quadratic(*(np.concatenate(a) for a in zip(*parts, strict=True))), degenerate)
+
+    def _resample_fixed(self, resamples: int, seed: int) -> Quadratic:
+        """Sums of the losses of each observation, counted as often as it was drawn."""
+        each = [np.concatenate(parts) for parts in zip(*self.statistics.each(), strict=True)]
+        n, rng = self.n, np.random.default_rng(seed)
+        drawn = (np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64) for _ in range(resamples))
+        counts = np.stack(list(drawn))
+        return Quadratic(*(np.tensordot(counts, a, 1) for a in each))
+
+
+@eqx.filter_jit
+def _resample(
+    loss: FamilyLoss, x: Float[Array, "n d_x"], rows: Int[Array, "resamples n"], centres: LocationScatter
+) -> Quadratic:
+    counts = jax.vmap(lambda drawn: jnp.bincount(drawn, length=len(x)))(rows).astype(x.dtype)
+    family = jax.vmap(loss.family.family_derivatives, (0, None))(x, jnp.asarray(loss.basis))
+
+    def resampled(count: Float[Array, " n"], centre: LocationScatter) -> Quadratic:
+        w2, grad_w2 = jax.vmap(evaluate, (None, None, 0))(loss.weight, centre, x)
+        # the loss is linear in (w^2, grad w^2): counting a point twice is doubling both
+        losses = jax.vmap(nsm_quadratic)(family, count * w2, count[:, None] * (grad_w2 @ loss.basis))
+        return jax.tree.map(lambda a: a.sum(axis=0), losses)
+
+    return jax.vmap(resampled)(counts, centres)
+
+
+class CoverageCurve(NamedTuple):
+    """Resamples in their own diagonal coordinates: theta = mean + S U t, loss sum(λ t^2 + 2 b t)."""
+
+    mean: Float[np.ndarray, " d"]
+    S: Float[np.ndarray, "d d"]
+    U: Float[np.ndarray, "resamples d d"]
+    λ: Float[np.ndarray, "resamples d"]
+    b: Float[np.ndarray, "resamples d"]
+    threshold: float
+    resolution: float
+
+    def __call__(
+        self, beta: Float[np.ndarray, "*betas"] | float, reference: Float[np.ndarray, "*betas_or_none d"]
+    ) -> Float[np.ndarray, "*betas"]:
+        """The fraction of resamples whose region contains the reference, for each beta; it may vary with beta."""
+        k = 2 * direction_rates(np.asarray(beta)[..., None, None], self.λ, self.resolution)
+        standard = np.linalg.solve(self.S, (reference - self.mean)[..., None])[..., 0]
+        t = np.einsum("rij,...i->...rj", self.U, standard)
+        distance = ((t + k * (self.λ * t + self.b)) ** 2 / (1 + k * self.λ)).sum(axis=-1)
+        return np.asarray((distance <= self.threshold).mean(axis=-1))
+
+
+def coverage_curve(prior: GaussianPrior, resampled: Quadratic, level: float, resolution: float = 0.0) -> CoverageCurve:
+    """Coverage by the regions of probability `level` of the resampled posteriors."""
+    S, λ, U, b = diagonalise(prior, resampled)
+    threshold = float(stats.chi2.ppf(level, prior.dim))
+    return CoverageCurve(mean=prior.mean, S=S, U=U, λ=λ, b=b, threshold=threshold, resolution=resolution)
+
+
+def loss_minimiser(
+    average: Quadratic, *, ridge: Ridge = "trace", target_condition: float = 1e4
+) -> Float[np.ndarray, " d"]:
+    """The theta that minimises theta' A theta + 2 theta' B + lambda |theta|^2, that is -(A + lambda I)^-1 B.
+
+    ridge="trace" takes the paper's lambda = 10^-2 tr(A) / d + 10^-12; ridge="condition" the smallest lambda with which
+    the condition number of A + lambda I is at most `target_condition`. (The paper writes the penalty as
+    lambda / 2 |theta|^2, whose minimiser would have lambda / 2 in the matrix; the formula with lambda is used here.)
+    """
+    d = len(average.B)
+    if checks.choice(ridge, "ridge", ("trace", "condition")) == "trace":
+        penalty = 1e-2 * np.trace(average.A) / d + 1e-12
+    else:
+        eigenvalues = np.linalg.eigvalsh(average.A)
+        low, high = max(eigenvalues[0], 0.0), eigenvalues[-1]
+        penalty = max(0.0, (high - target_condition * low) / (target_condition - 1))
+    return -np.linalg.solve(average.A + penalty * np.eye(d), average.B)

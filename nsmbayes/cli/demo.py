@@ -1,0 +1,74 @@
+"""Train on the g-and-k task, infer from contaminated data, and write a report."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from nsmbayes import tasks
+from nsmbayes.methods import NLE, NSMBayes, NSMBayesConj
+from nsmbayes.report import write_report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--task", default="gnk", help="which built-in task (default: gnk)")
+    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the report (default: demo)")
+    parser.add_argument("--simulations", type=int, default=100_000)
+    parser.add_argument("--observations", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    task = tasks.get(options.task)
+    observed = task.observe(options.observations, seed=options.seed)
+    options.out.mkdir(parents=True, exist_ok=True)  # fails before training if it cannot be written to
+    names: dict[str, Any] = {"parameter_names": task.parameter_names, "grid_steps": task.grid_steps}
+    sampler = {} if options.effort.sampler is None else {"sampler": options.effort.sampler}
+    robust, conjugate = NSMBayes(task.prior, **names, **sampler), NSMBayesConj(task.prior, **names)
+    start = time.perf_counter()
+    theta, x = task.simulate(options.simulations, seed=options.seed, progress=not options.quiet)
+    print(f"{len(theta):,} simulations of {task.name} in {time.perf_counter() - start:.1f} s")
+    for method in (robust, conjugate):
+        print(f"{method.label}:", flush=True)
+        method.append_simulations(theta, x)
+        method.train(seed=options.seed, settings=options.effort.training, progress=not options.quiet)
+        method.save(options.out / method.name, overwrite=True)
+    posteriors, seconds = {}, {}
+    for method in (robust, conjugate, NLE(task.prior, **names, **sampler).adopt(robust)):
+        start = time.perf_counter()
+        posteriors[method.label] = method.build_posterior(observed.x, seed=options.seed)
+        seconds[method.label] = time.perf_counter() - start
+    facts = {
+        "simulations": f"{len(theta):,}",
+        "outliers planted": f"{observed.is_outlier.sum()} of {len(observed.x)}",
+    }
+    for method in (robust, conjugate):
+        assert method.history is not None
+        epochs = f"{len(method.history.train_loss)} epochs; {method.history.stopped}"
+        facts[f"{method.label}: training"] = f"{method.history.seconds:.1f} s, {epochs}"
+    for label, posterior in posteriors.items():
+        inside = "inside" if posterior.contains(task.theta_true) else "outside"
+        facts[f"{label}: posterior"] = (
+            f"MSE {posterior.mse(task.theta_true):.2f}, truth {inside} the 95 % region, {seconds[label]:.1f} s "
+            "with compilation"
+        )
+    main, *others = posteriors.values()
+    page = write_report(
+        main,
+        options.out,
+        title=f"NSM-Bayes on contaminated {task.name} data",
+        truth=task.theta_true,
+        is_outlier=observed.is_outlier,
+        comparisons={posterior.label: posterior for posterior in others},
+        facts=facts,
+    )
+    for posterior in posteriors.values():
+        print(f"\n{posterior.summary()}")
+    width = max(map(len, facts))
+    print("\n" + "\n".join(f"{key:<{width}}  {value}" for key, value in facts.items()))
+    print(
+        f"\nReport: {page}\nModels: {options.out / robust.name} and {options.out / conjugate.name}, for nsmbayes infer"
+    )
+    return 0

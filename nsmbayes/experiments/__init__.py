@@ -1,0 +1,25 @@
+"""Experiments: what is run (`spec`, `catalogue`), how (`runner`), what comes of it (`results`, `store`), and the tables
+and figures that show it (`render`)."""
+
+from nsmbayes.experiments.method_cache import Effort
+from nsmbayes.experiments.outliers import place_outliers
+from nsmbayes.experiments.results import ExperimentResult
+from nsmbayes.experiments.rows import Row, Trace
+from nsmbayes.experiments.runner import FailedRepeatsError, run
+from nsmbayes.experiments.spec import DataSpec, Experiment, MethodSpec
+from nsmbayes.experiments.store import Store, StoredRepeat
+
+__all__ = [
+    "Experiment",
+    "DataSpec",
+    "MethodSpec",
+    "run",
+    "Effort",
+    "FailedRepeatsError",
+    "Store",
+    "StoredRepeat",
+    "ExperimentResult",
+    "Row",
+    "Trace",
+    "place_outliers",
+]

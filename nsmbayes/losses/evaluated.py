@@ -1,0 +1,175 @@
+"""Losses of a data set under any surrogate, by evaluation: one number per observation, as a function of theta."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses.noise_levels import noisy_points
+from nsmbayes.losses.pointwise import nsm
+from nsmbayes.scatter import LocationScatter
+from nsmbayes.surrogates import Density, Frame, Surrogate
+from nsmbayes.weights import Constant, Weighting, evaluate_many, overall_many
+
+_CHUNK = 8192  # points whose derivatives are in memory at once, per theta
+
+
+class Loss(eqx.Module):
+    """A loss with its data: `each(theta)` is the loss of every observation."""
+
+    @abstractmethod
+    def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
+        """The loss of each observation."""
+
+    def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
+        """Sum over the observations."""
+        return self.each(theta).sum()
+
+
+class LossSetting(Protocol):
+    """Everything a loss depends on but the observations: what they would count elsewhere can be asked of it."""
+
+    @property
+    def weighting(self) -> Weighting:
+        """How observations are weighted."""
+        ...
+
+    def loss(self, x: Float[np.ndarray, "n d_x"], *, rules: int = 1, seed: int = 0) -> Loss:
+        """The loss on observations `x`; `rules` and `seed` are those of `noisy_points`, where there is noise."""
+        ...
+
+
+class NLELoss(Loss):
+    """-log q(x_i | theta): its generalised posterior at beta = 1 is that of neural likelihood estimation."""
+
+    surrogate: Density
+    x: Float[Array, "n d_x"]
+
+    def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
+        """The loss of each observation."""
+        return _in_chunks(lambda x: -self.surrogate.log_probs(theta, x), self.x)
+
+
+class NLESetting(NamedTuple):
+    """The loss of NLE: every observation counts alike."""
+
+    surrogate: Density
+    weighting: Weighting
+
+    @classmethod
+    def of(cls, surrogate: Density, d_x: int) -> "NLESetting":
+        """With the constant weight, for which location and scatter mean nothing."""
+        centre = LocationScatter.from_scatter(np.zeros(d_x), np.eye(d_x), "sample")
+        return cls(surrogate, Weighting(Constant(), centre))
+
+    @double_precision
+    def loss(self, x: Float[np.ndarray, "n d_x"], *, rules: int = 1, seed: int = 0) -> NLELoss:
+        """The loss on observations `x`."""
+        del rules, seed
+        return NLELoss(self.surrogate, jnp.asarray(x))
+
+
+class NSMLoss(Loss):
+    """The weighted score-matching loss at noisy points, y in `frame`, and what they count for the observations.
+
+    `overall` is what an observation counts at all noise levels together, at most 1; `total_weights` have it in them,
+    `quadrature_weight` has not.
+    """
+
+    surrogate: Surrogate
+    frame: Frame
+    h: Float[Array, "groups points_or_1"]
+    y: Float[Array, "groups points d_x"]
+    w2: Float[Array, "groups points"]
+    grad_w2: Float[Array, "groups points d_x"]
+    total_weights: Float[Array, "groups points"]
+    node_index: Int[Array, "n terms"]
+    quadrature_weight: Float[Array, "n terms"]
+    overall: Float[Array, " n"]
+
+    def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
+        """The loss of each observation."""
+        at_nodes = self._at_points(theta).ravel()[self.node_index]
+        return self.overall * (self.quadrature_weight * at_nodes).sum(axis=1)
+
+    def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
+        """Sum over the observations."""
+        return (self.total_weights * self._at_points(theta)).sum()
+
+    def _at_points(self, theta: Float[Array, " d_theta"]) -> Float[Array, "groups points"]:
+        shared_h = self.h.shape[1] == 1
+
+        def group(h, *points):
+            def losses(rows):
+                level, y, w2, grad_w2 = (h[0], *rows) if shared_h else rows
+                return jax.vmap(nsm)(self.surrogate.derivatives_at(theta, self.frame, level)(y), w2, grad_w2)
+
+            return _in_chunks(losses, points if shared_h else (h, *points))
+
+        groups = (self.h, self.y, self.w2, self.grad_w2)
+        return jax.lax.map(lambda one: group(*one), groups)  # one level at a time: its arrays fit into a core's cache
+
+
+class NSMSetting(NamedTuple):
+    """The loss of NSM-Bayes: which surrogate, how observations are weighted, in which coordinates, at which noise."""
+
+    surrogate: Surrogate
+    weighting: Weighting
+    frame: Frame
+    noise_levels: tuple[float, ...]
+
+    @classmethod
+    @double_precision
+    def of(
+        cls, surrogate: Surrogate, weighting: Weighting, noise_levels: tuple[float, ...], *, whiten: bool
+    ) -> "NSMSetting":
+        """In coordinates whitened by the location and scatter of the weighting, or in the user's units."""
+        centre, d_x = weighting.centre, weighting.centre.dim
+        frame = Frame(jnp.zeros(d_x), jnp.eye(d_x))
+        if whiten:
+            frame = Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor))
+        return cls(surrogate, weighting, frame, noise_levels)
+
+    @double_precision
+    def loss(self, x: Float[np.ndarray, "n d_x"], *, rules: int = 1, seed: int = 0) -> NSMLoss:
+        """The loss on observations `x`; at level h the weight is measured against the scatter plus h^2 L L'.
+
+        Where there is noise an observation also counts by its distance before noise is added, see `Weight.overall`.
+        """
+        weight, centre = self.weighting
+        offset, basis = np.asarray(self.frame.offset), np.asarray(self.frame.basis)
+        points = noisy_points(self.noise_levels, np.linalg.solve(basis, (x - offset).T).T, rules=rules, seed=seed)
+        at = offset + points.y @ basis.T
+        w2, grad_w2 = np.empty(at.shape[:2]), np.empty(at.shape)
+        for group, h in enumerate(points.h):
+            for level in np.unique(h):
+                scatter = np.asarray(centre.scatter) + level**2 * basis @ basis.T
+                smoothed = LocationScatter.from_scatter(np.asarray(centre.location), scatter, centre.estimator)
+                # all points of the group, though only those of the level count: one shape, hence one compilation
+                value, gradient = evaluate_many(weight, smoothed, jnp.asarray(at[group]))
+                mine = np.broadcast_to(h == level, len(at[group]))
+                w2[group, mine], grad_w2[group, mine] = np.asarray(value)[mine], np.asarray(gradient @ basis)[mine]
+        overall = np.ones(len(x))
+        if self.noise_levels[0] > 0:
+            overall = np.asarray(overall_many(weight, centre, jnp.asarray(x)))
+        totals = points._replace(quadrature_weight=overall[:, None] * points.quadrature_weight).total_weights()
+        arrays = (points.h, points.y, w2, grad_w2, totals, points.node_index, points.quadrature_weight, overall)
+        return NSMLoss(self.surrogate, self.frame, *map(jnp.asarray, arrays))
+
+
+def _in_chunks(function: Any, rows: Any) -> Any:
+    """`function` of many rows; of very many, in chunks whose intermediate values are computed again for gradients."""
+    total = len(jax.tree.leaves(rows)[0])
+    if total <= _CHUNK:
+        return function(rows)
+    chunks = -(-total // _CHUNK)
+    padded = jax.tree.map(
+        lambda a: jnp.concatenate([a, jnp.broadcast_to(a[:1], (chunks * _CHUNK - total, *a.shape[1:]))]), rows
+    )
+    parts = jax.tree.map(lambda a: a.reshape(chunks, _CHUNK, *a.shape[1:]), padded)
+    return jax.lax.map(jax.checkpoint(function), parts).reshape(-1)[:total]  # pyright: ignore[reportPrivateImportUsage]

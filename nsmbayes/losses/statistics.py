@@ -1,0 +1,260 @@
+"""Losses of a data set under the exponential family, by statistics: a quadratic function of theta, kept as a sum."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses.noise_levels import NoisyPoints, noisy_points
+from nsmbayes.losses.pointwise import Quadratic, nsm_quadratic
+from nsmbayes.scatter import LocationScatter, fit_location_scatter
+from nsmbayes.surrogates import ExponentialFamily, NoisyFamily
+from nsmbayes.weights import Weight, Weighting, evaluate, overall_many
+
+_BLOCK = 65536  # points handed to one compiled call
+_CHUNK = 512  # points whose hidden layers are in memory at once
+_RULES = 16  # rules for the expectation over the noise that are averaged in two and more dimensions
+_FARTHEST = 1e200  # distances are squared nowhere, but their quotients must not overflow
+
+
+class Block(NamedTuple):
+    """Some observations: the points at which their losses are computed, and what each point counts in their sum."""
+
+    points: Any
+    point_weights: Float[np.ndarray, " points"] | Bool[np.ndarray, " points"]
+    rows: NoisyPoints | None  # which points make up which observation; None if each is its own
+    n: int  # of observations; the rest is padding
+
+
+class FamilyLoss(eqx.Module):
+    """The loss of one observation, for the weight and the coordinates y = L^-1 (x - location) as they stand."""
+
+    family: ExponentialFamily
+    weight: Weight
+    centre: LocationScatter
+    basis: Float[Array | np.ndarray, "d_x d_x"]
+
+    def __call__(self, point: Float[Array, " d_x"]) -> Quadratic:
+        """The loss of one observation as a quadratic in theta."""
+        family = self.family.family_derivatives(point, jnp.asarray(self.basis))
+        w2, grad_w2 = evaluate(self.weight, self.centre, point)
+        # Without the barrier XLA evaluates the networks once more for every sum that uses their derivatives.
+        return nsm_quadratic(*jax.lax.optimization_barrier((family, w2, grad_w2 @ self.basis)))
+
+    def blocks(self, x: Float[np.ndarray, "n d_x"]) -> Iterator[Block]:
+        """The rows of `x` in blocks of few distinct sizes, so that little is compiled."""
+        for rows, mask in _padded(x, _BLOCK):
+            yield Block(rows, mask, None, int(mask.sum()))
+
+
+class NoisyFamilyLoss(eqx.Module):
+    """The loss summed over noise levels, in units of the robust scale of each column; see `losses.noise_levels`.
+
+    Noise is independent from column to column, so `basis` is diagonal. At level h the weight is measured against the
+    scatter plus h^2 L L'.
+    """
+
+    family: NoisyFamily
+    weight: Weight
+    centre: LocationScatter
+    basis: Float[Array | np.ndarray, "*batch d_x d_x"]
+    smoothed: LocationScatter
+    noise: Float[Array | np.ndarray, "*batch levels d_x"]
+    noise_levels: tuple[float, ...] = eqx.field(static=True)
+
+    def __call__(self, point: tuple[Int[Array, ""], Float[Array, " d_x"]]) -> Quadratic:
+        """The loss of one noisy point, given with the number of its level."""
+        level, x = point
+        family = self.family.with_noise(jnp.asarray(self.noise)[level])
+        centre = jax.tree.map(lambda a: jnp.asarray(a)[level], self.smoothed)
+        return FamilyLoss(family, self.weight, centre, self.basis)(x)
+
+    def points(self, x: Float[np.ndarray, "n d_x"]) -> tuple[Any, NoisyPoints]:
+        """The noisy points that stand for observations, flat, and which of them make up which."""
+        location, scale = np.asarray(self.centre.location), np.diagonal(self.basis)
+        y = np.clip((x - location) / scale, -_FARTHEST, _FARTHEST)
+        noisy = noisy_points(self.noise_levels, y) if x.shape[1] == 1 else _around_each(self.noise_levels, y)
+        level = np.searchsorted(self.noise_levels, np.broadcast_to(noisy.h, noisy.y.shape[:2]).ravel())
+        return (level, location + scale * noisy.y.reshape(-1, x.shape[1])), noisy
+
+    def blocks(self, x: Float[np.ndarray, "n d_x"]) -> Iterator[Block]:
+        """The rows of `x` in blocks. In one dimension they share their noisy points; otherwise each has its own."""
+        each = 1 if x.shape[1] == 1 else self.points(x[:1])[1].quadrature_weight.size
+        for rows, mask in _padded(x, 2 ** max(0, int(np.log2(_BLOCK / each)))):
+            points, noisy = self.points(rows)
+            with jax.enable_x64(True):  # as below: a generator
+                overall = np.asarray(overall_many(self.weight, self.centre, jnp.asarray(rows)))
+            noisy = noisy._replace(quadrature_weight=noisy.quadrature_weight * (overall * mask)[:, None])
+            yield Block(points, noisy.total_weights().ravel(), noisy, int(mask.sum()))
+
+
+def _around_each(levels: tuple[float, ...], y: Float[np.ndarray, "n d"]) -> NoisyPoints:
+    """The same nodes around every observation, so that its loss does not depend on those it came with.
+
+    They are the nodes of several observations at the origin, each of which may have its own.
+    """
+    (n, d), rule = y.shape, noisy_points(levels, np.zeros((_RULES, y.shape[1])))
+    weights = rule.total_weights() / _RULES
+    points = y[:, None] + rule.y[:, None]
+    index = np.arange(n * weights.size).reshape(len(levels), n, -1).transpose(1, 0, 2).reshape(n, -1)
+    return NoisyPoints(rule.h, points.reshape(len(levels), -1, d), index, np.tile(weights.ravel(), (n, 1)))
+
+
+DataSetLoss = FamilyLoss | NoisyFamilyLoss
+
+
+class LossRecipe(eqx.Module):
+    """How the loss follows from observed data: which weight, which location and scatter, which coordinates.
+
+    With `whiten` the loss is computed in coordinates whitened by the location and scatter of the data, so that the
+    learning rate means the same for every problem and every choice of units; without it, in the units of the
+    network's standardiser, as in the paper. With noise levels each column is scaled on its own.
+    """
+
+    family: ExponentialFamily | NoisyFamily
+    weight: Weight
+    estimator: str = eqx.field(static=True)
+    whiten: bool = eqx.field(static=True)
+    noise_levels: tuple[float, ...] = eqx.field(static=True, default=(0.0,))
+
+    @double_precision
+    def fit(self, x: Float[np.ndarray, "n d_x"]) -> DataSetLoss:
+        """The loss for the location and scatter of `x`."""
+        return self.around(fit_location_scatter(x, estimator=self.estimator))
+
+    def around(self, centre: LocationScatter) -> DataSetLoss:
+        """The loss for a given location and scatter; with noise levels, perhaps for a stack of them."""
+        if isinstance(self.family, ExponentialFamily):
+            basis = centre.factor if self.whiten else jnp.diag(self.family.scale_x.scale)
+            return FamilyLoss(self.family, self.weight, centre, basis)
+        h = np.asarray(self.noise_levels)
+        location, scatter = np.asarray(centre.location), np.asarray(centre.scatter)
+        variance = np.eye(scatter.shape[-1]) * scatter
+        smoothed = scatter[..., None, :, :] + h[:, None, None] ** 2 * variance[..., None, :, :]
+        places = np.broadcast_to(location[..., None, :], smoothed.shape[:-1])
+        scale = np.sqrt(np.diagonal(scatter, axis1=-2, axis2=-1))
+        return NoisyFamilyLoss(
+            family=self.family,
+            weight=self.weight,
+            centre=centre,
+            basis=np.sqrt(variance),
+            smoothed=LocationScatter.from_scatter(places, smoothed, centre.estimator),
+            noise=h[:, None] * (scale / np.asarray(self.family.scale_x.scale))[..., None, :],
+            noise_levels=self.noise_levels,
+        )
+
+
+class DataStatistics(NamedTuple):
+    """A data set as the exponential family sees it: its loss at any theta is a quadratic, kept as a sum."""
+
+    recipe: LossRecipe
+    loss: DataSetLoss
+    """of one observation, for the location and scatter of the first data"""
+    data: tuple[Float[np.ndarray, "_ d_x"], ...]
+    """the observations, in the pieces in which they came"""
+    total: Quadratic
+    """the sum of their losses"""
+
+    @classmethod
+    def of(cls, recipe: LossRecipe, x: Float[np.ndarray, "n d_x"]) -> "DataStatistics":
+        """Those of observations `x`, with their own location and scatter."""
+        loss = recipe.fit(x)
+        return cls(recipe, loss, (x,), total_loss(loss, x))
+
+    @property
+    def n(self) -> int:
+        """Number of observations."""
+        return sum(map(len, self.data))
+
+    @property
+    def x(self) -> Float[np.ndarray, "n d_x"]:
+        """The observations."""
+        return np.concatenate(self.data)
+
+    @property
+    def weighting(self) -> Weighting:
+        """How the observations are weighted."""
+        return Weighting(self.loss.weight, self.loss.centre)
+
+    @property
+    def average(self) -> Quadratic:
+        """L_NSM as a quadratic in theta: theta' A theta + 2 theta' B + C."""
+        return Quadratic(*(a / self.n for a in self.total))
+
+    def each(self) -> Iterator[Quadratic]:
+        """The losses of the observations, in blocks of them."""
+        return (part for block in self.data for part in each_loss(self.loss, block))
+
+    def extended(self, x_new: Float[np.ndarray, "k d_x"]) -> "DataStatistics":
+        """With more observations, weighted by the location and scatter of the first ones."""
+        more = total_loss(self.loss, x_new)
+        return self._replace(
+            data=(*self.data, x_new), total=Quadratic(*(a + b for a, b in zip(self.total, more, strict=True)))
+        )
+
+
+@double_precision
+def total_loss(loss: DataSetLoss, x: Float[np.ndarray, "n d_x"]) -> Quadratic:
+    """Sum of the losses of all rows of `x`."""
+    sums = [sum_at(loss, *jax.tree.map(jnp.asarray, (block.points, block.point_weights))) for block in loss.blocks(x)]
+    return Quadratic(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
+
+
+def each_loss(loss: DataSetLoss, x: Float[np.ndarray, "n d_x"]) -> Iterator[Quadratic]:
+    """The losses of the rows of `x`, block after block."""
+    for block in loss.blocks(x):
+        with jax.enable_x64(True):  # not the decorator: a generator's body runs after its call has returned
+            at_points = _at_each(loss, jax.tree.map(jnp.asarray, block.points))
+        losses = (np.asarray(a) for a in at_points)
+        if block.rows is None:
+            yield Quadratic(*(a[: block.n] for a in losses))
+        else:
+            yield Quadratic(*(_gather(block.rows, block.n, a) for a in losses))
+
+
+def _gather(rows: NoisyPoints, count: int, values: Float[np.ndarray, "points *shape"]) -> Float[np.ndarray, "n *shape"]:
+    """Sums over the points of each observation."""
+    total = np.zeros((count, *values.shape[1:]))
+    for node, weight in zip(rows.node_index[:count].T, rows.quadrature_weight[:count].T, strict=True):
+        total += weight.reshape(-1, *[1] * (values.ndim - 1)) * values[node]
+    return total
+
+
+def _padded(
+    x: Float[np.ndarray, "n d_x"], most: int
+) -> Iterator[tuple[Float[np.ndarray, "size d_x"], Bool[np.ndarray, " size"]]]:
+    """At most so many rows at a time, padded with copies of the first to a power of two."""
+    for start in range(0, len(x), most):
+        block = x[start : start + most]
+        size = 1 << (len(block) - 1).bit_length()
+        yield np.concatenate([block, np.repeat(block[:1], size - len(block), axis=0)]), np.arange(size) < len(block)
+
+
+@eqx.filter_jit
+def _at_each(loss: DataSetLoss, points: Any) -> Quadratic:
+    return jax.lax.map(loss, points, batch_size=min(_CHUNK, len(jax.tree.leaves(points)[0])))
+
+
+@eqx.filter_jit
+def sum_at(loss: DataSetLoss, points: Any, weights: Float[Array, " size"] | Bool[Array, " size"]) -> Quadratic:
+    """Weighted sum of the losses at points."""
+    chunk = min(_CHUNK, len(weights))
+    missing = -len(weights) % chunk
+    points = jax.tree.map(lambda a: jnp.concatenate([a, a[:missing]]), points)
+    weights = jnp.pad(weights.astype(jnp.float64), (0, missing))
+
+    def add(total: Quadratic, part) -> tuple[Quadratic, None]:
+        some, keep = part
+        losses = jax.vmap(loss)(some)
+        # zero times anything finite: a padded row is a copy of a real one, so nothing here can be NaN
+        return Quadratic(*(t + jnp.tensordot(keep, a, 1) for t, a in zip(total, losses, strict=True))), None
+
+    parts = jax.tree.map(lambda a: a.reshape(-1, chunk, *a.shape[1:]), (points, weights))
+    one = jax.tree.map(lambda a: a[0], points)
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(loss, one))
+    return jax.lax.scan(add, zero, parts)[0]

@@ -1,0 +1,67 @@
+"""The base class of methods that call the simulator themselves, once they have seen the observations."""
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.methods.base import Method
+from nsmbayes.priors import unconstrained
+from nsmbayes.simulators import as_simulator
+
+_PRIOR_DRAWS = 10_000
+
+
+class SimulatingMethod(Method):
+    """A method with a simulator of its own: it simulates where the observations lead it, so nothing is amortised.
+
+    It cannot use simulations that were made before, and has no `append_simulations`.
+
+    Args:
+        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        simulator: a `JaxSimulator`, a `NumpySimulator` or a task.
+        budget: the most simulations it may make.
+        parameter_names: names for tables and plots.
+    """
+
+    amortised = "no"
+
+    def __init__(
+        self,
+        prior: Any,
+        simulator: Any,
+        *,
+        budget: int | None = None,
+        parameter_names: tuple[str, ...] | None = None,
+    ):
+        self.support = unconstrained(prior)
+        super().__init__(prior, self.support.dim, parameter_names, budget)
+        self.simulator = as_simulator(simulator)
+
+    def train(self, seed: int = 0, *, progress: bool = True) -> Self:
+        """There is nothing to train without the observations: `build_posterior` does all the work."""
+        checks.integer(seed, "seed")
+        checks.flag(progress, "progress")
+        return self
+
+    @abstractmethod
+    def planned_simulations(self, n: int) -> int:
+        """How often the simulator will be called for one posterior of n observations."""
+
+    @classmethod
+    @abstractmethod
+    def options_for_budget(cls, budget: int, n: int) -> dict[str, Any]:
+        """Options with which one posterior of n observations fits into a budget, all others at their defaults."""
+
+    def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:
+        return checks.matrix(x, "x", min_rows=3)
+
+    @double_precision
+    def _prior_moments(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+        """The mean of the prior in the unconstrained space, and the Cholesky factor of its covariance."""
+        draws = np.asarray(self.support.sample(jax.random.key(0), _PRIOR_DRAWS))
+        return draws.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(draws.T)))

@@ -1,0 +1,227 @@
+"""What NLE and NSM-Bayes share: a normalised surrogate trained by maximum likelihood, and sampling."""
+
+import warnings
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import in_double
+from nsmbayes._internal.random import seed_key
+from nsmbayes.calibration import CalibrationResult, SampledProblem
+from nsmbayes.errors import InputError
+from nsmbayes.losses.evaluated import LossSetting
+from nsmbayes.methods.base import SurrogateMethod, require_trained
+from nsmbayes.posteriors import GeneralisedPosterior
+from nsmbayes.priors import draw_prior, unconstrained
+from nsmbayes.samplers import Sampler, as_sampler
+from nsmbayes.serialisation import fill_model, model_arrays, require_array
+from nsmbayes.surrogates import MDN, Density, Scalers, SurrogateConfig, as_surrogate, fit_standardiser
+from nsmbayes.training import Augment, TrainingSettings, as_settings, fit
+
+_TRAINING = TrainingSettings(
+    learning_rate=3e-3, weight_decay=0.0, batch_size=512, max_epochs=40, patience=20, schedule="cosine"
+)
+
+
+def _training_loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
+    return density.training_loss(t, z)
+
+
+class LikelihoodMethod(SurrogateMethod):
+    """A method whose surrogate is a normalised density.
+
+    Args:
+        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        surrogate: "mdn", "maf", or one with options of your own: `nsmbayes.MDN(...)`, `nsmbayes.MAF(...)`.
+        grid_steps: for x whose columns take only multiples of a step (counts, days): the steps, 0 for a continuous
+            column. Simulations and observations then get uniform noise of one step, so that they have a density.
+        scaling: how networks see x: "robust", "zscore" or "none".
+        sampler: "adaptive" (an independence sampler, and NUTS where it does not converge), "nuts", "slice", or a
+            `nsmbayes.samplers.Sampler` of your own, for which the next three are ignored.
+        chains: number of chains.
+        warmup: steps of each chain of NUTS or slice sampling that are spent on tuning.
+        draws: draws kept from each chain.
+        parameter_names: names for tables and plots.
+    """
+
+    amortised = "partially"
+
+    def __init__(
+        self,
+        prior: Any,
+        *,
+        surrogate: str | SurrogateConfig = "mdn",
+        grid_steps: Any = None,
+        scaling: str = "robust",
+        sampler: str | Sampler = "adaptive",
+        chains: int = 4,
+        warmup: int = 300,
+        draws: int = 500,
+        parameter_names: tuple[str, ...] | None = None,
+    ):
+        self.support = unconstrained(prior)
+        super().__init__(prior, self.support.dim, parameter_names, grid_steps)
+        self.surrogate = as_surrogate(surrogate)
+        self.scaling = checks.choice(scaling, "scaling", ("robust", "zscore", "none"))
+        self.sampler = as_sampler(sampler, chains=chains, warmup=warmup, draws=draws)
+        self._x_range: Float[np.ndarray, "2 d_x"] | None = None
+
+    @property
+    def density(self) -> Density:
+        """The trained surrogate."""
+        return self.network
+
+    @property
+    def d_x(self) -> int:
+        """Width of an observation."""
+        return self.x_range.shape[1]
+
+    @property
+    def x_range(self) -> Float[np.ndarray, "2 d_x"]:
+        """The smallest and the largest simulated value of each column: beyond them the surrogate extrapolates."""
+        return require_trained(self._x_range)
+
+    def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
+        """Train the surrogate by maximum likelihood on all simulations appended so far.
+
+        Without `settings`: those of `default_training(d_x)`.
+        """
+        theta, x = self._all_simulations()
+        seed = checks.integer(seed, "seed")
+        x = self._dequantise(x, seed, 0)
+        scalers = Scalers(fit_standardiser(x, self.scaling, "x"), fit_standardiser(theta, "robust", "theta"))
+        self._warn_of_unseen(draw_prior(self.support, 1000), theta)
+        key_init, key_fit = jax.random.split(seed_key(seed))
+        density, self.history = fit(
+            self.surrogate.build(key_init, scalers, noise=self._noise),
+            _training_loss,
+            scalers.theta.standardise(theta),
+            scalers.x.standardise(x),
+            settings=as_settings(settings, self.default_training(x.shape[1])),
+            key=key_fit,
+            augment=self._augment(),
+            progress=progress,
+        )
+        self._learn(in_double(density), x)
+        return self
+
+    def default_training(self, d_x: int) -> TrainingSettings:
+        """How the surrogate of x with `d_x` columns is trained by default: a mixture of several columns for longer."""
+        if isinstance(self.surrogate, MDN) and d_x > 1:
+            return replace(_TRAINING, learning_rate=2e-3, max_epochs=100)
+        return _TRAINING
+
+    def adopt(self, other: "LikelihoodMethod | Density") -> Self:
+        """Use the surrogate that another method has trained: NLE and NSM-Bayes can share one.
+
+        Or a density of your own: a subclass of `nsmbayes.surrogates.Density`. Call `append_simulations` before with
+        some of the simulations it was trained on: they tell where it can be trusted, and whether it is smooth enough.
+        """
+        if isinstance(other, LikelihoodMethod):
+            self._check_noise(other.density)
+            self._network, self.history, self._x_range = other.density, other.history, other.x_range
+            self.simulations_used = other.simulations_used
+            return self
+        density = checks.instance(other, "other", Density, "an nsmbayes.NLE(prior) or a surrogates.Density")
+        theta, x = self._all_simulations()
+        self._check_noise(density)
+        self._check_density(density, theta, x)
+        self._warn_of_unseen(draw_prior(self.support, 1000), theta)
+        self.history = None
+        self._learn(in_double(density), x)
+        return self
+
+    def network_key(self) -> tuple[Any, ...]:
+        """What its surrogate is but for the simulations and the seed: methods with the same key can share one."""
+        return ("density", self.surrogate, self.grid_steps, self.scaling, self._noise)
+
+    @property
+    def _noise(self) -> tuple[float, float] | None:
+        """The noise levels that the surrogate has to be trained for, if any."""
+        return None
+
+    def _augment(self) -> Augment | None:
+        """What is done to simulations before the network sees them."""
+        return None
+
+    def _check_noise(self, density: Density) -> None:
+        """Refuse a density that does not know the method's noise levels."""
+
+    def _check_density(self, density: Density, theta: np.ndarray, x: np.ndarray) -> None:
+        """Refuse a density that the method's loss cannot use."""
+
+    def _learn(self, density: Density, x: Float[np.ndarray, "m d_x"]) -> None:
+        self._network, self._x_range = density, np.stack([x.min(axis=0), x.max(axis=0)])
+
+    def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:
+        x = checks.matrix(x, "x", width=self.d_x, width_is="columns, like the simulations")
+        low, high = self.x_range
+        outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
+        if outside.size:
+            warnings.warn(
+                f"{outside.size} of {len(x)} observations lie outside the range of the simulations (rows "
+                f"{checks.shown(outside)}): the surrogate extrapolates there.",
+                stacklevel=3,
+            )
+        return x
+
+    @abstractmethod
+    def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> GeneralisedPosterior:
+        """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained."""
+
+    def _posterior(
+        self,
+        x: Float[np.ndarray, "n d_x"],
+        dequantised: Float[np.ndarray, "n d_x"],
+        setting: LossSetting,
+        problem: SampledProblem,
+        *,
+        beta: float,
+        calibration: CalibrationResult | None,
+        seed: int,
+    ) -> GeneralisedPosterior:
+        """The posterior at a learning rate, and a warning if its chains disagree."""
+        target, result = problem.draw(beta, seed)
+        posterior = GeneralisedPosterior(
+            self._provenance(), target, result, x, setting, dequantised=dequantised, calibration=calibration
+        )
+        if not posterior.converged:
+            warnings.warn(
+                f"The chains of the {self.label} posterior have not converged (R-hat {result.r_hat.max():.2f}, ESS "
+                f"{result.ess_bulk.min():.0f}): it may have several modes, see `modes()`. Raise `warmup`, "
+                "`draws` or `chains`.",
+                stacklevel=3,
+            )
+        return posterior
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments beside the prior."""
+        names = ("surrogate", "grid_steps", "scaling", "sampler", "parameter_names")
+        return {name: getattr(self, name) for name in names}
+
+    def _saved_arrays(self) -> dict[str, np.ndarray]:
+        arrays = model_arrays(self.density)
+        if _shapes(arrays) != _shapes(model_arrays(self._blank(self.d_x))):
+            raise InputError(
+                "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, and "
+                "adopt it again."
+            )
+        return arrays | {"x_range": self.x_range}
+
+    def _restore(self, arrays: dict[str, np.ndarray]) -> None:
+        self._x_range = require_array(arrays, "x_range")
+        self._network = fill_model(self._blank(self._x_range.shape[1]), arrays)
+
+    def _blank(self, d_x: int) -> Density:
+        """The surrogate that training would start from, in other units."""
+        scalers = Scalers.blank(d_x, self.support.dim)
+        return in_double(self.surrogate.build(jax.random.key(0), scalers, noise=self._noise))
+
+
+def _shapes(arrays: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items()}

@@ -1,0 +1,125 @@
+"""One style for every figure: colours by role, readable sizes, no global matplotlib state."""
+
+import functools
+from collections.abc import Callable, Iterable
+from itertools import cycle
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+from jaxtyping import Bool
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nsmbayes.errors import InputError
+
+P = ParamSpec("P")
+F = TypeVar("F", bound=Figure | None)
+
+
+class Look(NamedTuple):
+    """How a method is drawn. Colour alone cannot tell so many methods apart, least of all to the colour-blind."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+# The paper's colours by method. The paper does not run NPE, so that its colour is ours.
+LOOKS = {
+    "nsm-bayes": Look("#bd453c", "-", "o"),
+    "nsm-bayes-conj": Look("#942192", (0, (6, 1.5)), "s"),
+    "nle": Look("#4477AA", (0, (1.5, 1)), "X"),
+    "ace": Look("#CCBB44", (0, (6, 1.5, 1.5, 1.5)), "^"),
+    "gbi-sr": Look("#FF6B35", (0, (3, 1.5)), "D"),
+    "rsnle": Look("#FF69B4", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), "P"),
+    "npe": Look("#999933", (0, (3, 3)), "<"),
+    "npe-rs": Look("#228833", (0, (3, 1, 1, 1)), "v"),
+    "npl-mmd": Look("#66CCEE", (0, (9, 2)), "h"),
+}
+
+# Data, weight and reference keep their colours in every figure.
+COLOURS = {name: look.colour for name, look in LOOKS.items()} | {
+    "data": "#5F5AA5",
+    "outlier": "#D55E00",
+    "weight": "#555555",
+    "prior": "#888888",
+    "truth": "#222222",
+    "clean": "#117733",
+}
+
+OUTLIERS = "outliers (known here, not to the method)"
+"""The label of observations that a simulated data set knows to be outliers."""
+
+STYLE: Any = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 160,
+    "svg.hashsalt": "nsmbayes",
+}
+
+
+def styled(plot: Callable[P, F]) -> Callable[P, F]:
+    """A decorator: draw a figure in the package's style, and leave matplotlib's own settings as they are."""
+
+    @functools.wraps(plot)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> F:
+        with rc_context(STYLE):
+            return plot(*args, **kwargs)
+
+    return wrapped
+
+
+def figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """A figure with a flat list of axes."""
+    fig = Figure(figsize=size)
+    return fig, list(fig.subplots(rows, columns, squeeze=False).flat)
+
+
+def save(fig: Figure, folder: Path, name: str) -> Path:
+    """Write `name`.png and `name`.svg; return the path of the SVG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with rc_context(STYLE):
+        fig.savefig(folder / f"{name}.png")
+        fig.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    return folder / f"{name}.svg"
+
+
+def label_colours(labels: Iterable[str]) -> dict[str, str]:
+    """The colour of each label: that of the method it names, or else one of a few others in turn."""
+    others = cycle(COLOURS[role] for role in ("nsm-bayes-conj", "clean", "nle", "nsm-bayes", "data"))
+    return {label: COLOURS[label.lower()] if label.lower() in COLOURS else next(others) for label in labels}
+
+
+def outlier_mask(is_outlier: Any, n: int) -> Bool[np.ndarray, " n"]:
+    """Which of n rows are known to be outliers: none if `is_outlier` is None."""
+    if is_outlier is None:
+        return np.zeros(n, bool)
+    if np.shape(is_outlier) != (n,):
+        raise InputError(f"`is_outlier` must have shape ({n},), one entry per row; got {np.shape(is_outlier)}.")
+    return np.asarray(is_outlier, bool)
+
+
+def set_distance_axis(axis: Axes, end: float | None = None) -> None:
+    """Make the horizontal axis one of robust distances, from 0 to `end` or as far as the points reach.
+
+    Unlike symlog, asinh has no kink where it turns from linear to logarithmic. Its own ticks crowd at zero.
+    """
+    axis.set(xscale="asinh", xlim=(0, end))
+    ticks = _distance_ticks(axis.get_xlim()[1])
+    axis.set_xticks(list(ticks), labels=list(ticks.values()))
+    axis.set_xticks([], minor=True)
+
+
+def _distance_ticks(end: float) -> dict[float, str]:
+    """Zero and round numbers up to `end`, about evenly spaced on an asinh axis."""
+    decades = int(np.log10(max(end, 1)))
+    if decades < 3:
+        return {t: f"{t:g}" for t in (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if t <= end}
+    step = 1 + decades // 8
+    return {0: "0"} | {10.0**k: f"$10^{{{k}}}$" for k in range(step, decades + 1, step)}

@@ -1,0 +1,243 @@
+"""What every posterior can answer, however it was made."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from nsmbayes._internal import checks
+from nsmbayes.calibration import CalibrationResult
+from nsmbayes.errors import InputError
+from nsmbayes.posteriors.arviz import inference_data
+from nsmbayes.posteriors.influence import Influence
+from nsmbayes.posteriors.outliers import SHOWN, Outlier
+from nsmbayes.posteriors.saving import save_posterior
+from nsmbayes.scatter import fit_location_scatter
+
+LOW_WEIGHT = 0.1
+"""Weight below which an observation hardly counts."""
+
+
+class Provenance(NamedTuple):
+    """Where a posterior comes from."""
+
+    method: str
+    """The method's name on the command line."""
+    label: str
+    """The method's name for readers."""
+    parameter_names: tuple[str, ...]
+    certify: Callable[["Posterior"], Any]
+    """Proves what can be proved about the robustness of a posterior: `nsmbayes.robustness.certify`."""
+
+
+class Posterior(ABC):
+    """A distribution over parameters given observations.
+
+    Every posterior has `mean` and `covariance`, `x` (the observations), `beta` (the learning rate) and `calibration`
+    (how it was chosen, or None).
+    """
+
+    mean: Float[np.ndarray, " d"]
+    covariance: Float[np.ndarray, "d d"]
+
+    def __init__(self, provenance: Provenance, beta: float, calibration: CalibrationResult | None):
+        self.provenance, self.beta, self.calibration = provenance, beta, calibration
+
+    # --- what it is ---
+
+    @property
+    def method(self) -> str:
+        """The name of its method on the command line."""
+        return self.provenance.method
+
+    @property
+    def label(self) -> str:
+        """The name of its method for readers."""
+        return self.provenance.label
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """One name per parameter."""
+        return self.provenance.parameter_names
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return len(self.parameter_names)
+
+    @property
+    @abstractmethod
+    def x(self) -> Float[np.ndarray, "n d_x"]:
+        """The observations."""
+
+    @property
+    def n(self) -> int:
+        """Number of observations."""
+        return len(self.x)
+
+    prior: Any
+    """For tables and plots: something with `mean`, `std` and `marginal`."""
+
+    @property
+    @abstractmethod
+    def converged(self) -> bool:
+        """Whether its numbers can be relied on as those of the posterior."""
+
+    # --- the distribution ---
+
+    @property
+    def std(self) -> Float[np.ndarray, " d"]:
+        """Marginal standard deviations."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @abstractmethod
+    def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
+        """Draws of shape `shape + (d,)`."""
+
+    @abstractmethod
+    def chains(self, draws: int, chains: int, seed: int) -> Float[np.ndarray, "chains draws d"]:
+        """Draws by chain: those of the sampler as they are, or independent ones."""
+
+    @abstractmethod
+    def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
+        """Log density at points of shape (..., d); `normalised` says whether it integrates to one."""
+
+    normalised: bool = False
+    """Whether `log_prob` is that of a normalised density."""
+
+    @abstractmethod
+    def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """Density of parameter j on a grid."""
+
+    @abstractmethod
+    def interval(self, j: int, level: float = 0.95) -> tuple[float, float]:
+        """The central interval of parameter j with probability `level`."""
+
+    @abstractmethod
+    def contains(self, theta: Any, level: float = 0.95) -> Bool[np.ndarray, "..."]:
+        """Whether points of shape (..., d) lie in the central region of probability `level`."""
+
+    @abstractmethod
+    def mse(self, theta_true: Any) -> float:
+        """E |theta - theta_true|^2 under the posterior."""
+
+    # --- the observations ---
+
+    @property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """The weight w(x_i) of each observation, between 0 (ignored) and 1 (trusted); 1 for methods that weigh none."""
+        return self.weight_at(self.x)
+
+    def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
+        """The weight that observations at other places would have."""
+        return np.ones(len(self._points(x)))
+
+    @property
+    def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
+        """The robust location and scatter of the observations, by which distances are measured."""
+        centre = fit_location_scatter(self.x)
+        return np.asarray(centre.location), np.asarray(centre.scatter)
+
+    def leave_one_out(self) -> Influence:
+        """KL(posterior || posterior without observation i), for every i, with the weight as it stands."""
+        raise InputError(
+            f"{self.label} has no loss that is a sum over observations, so that leaving one out means running it again."
+        )
+
+    def influence(self) -> Float[np.ndarray, " n"]:
+        """The KL divergences of `leave_one_out`."""
+        return self.leave_one_out().kl
+
+    def outliers(self, count: int = SHOWN) -> list[Outlier]:
+        """The observations with the smallest weights, at most `count` of them, and how much each matters."""
+        rows = np.argsort(weights := self.weights, kind="stable")[: checks.integer(count, "count", at_least=1)]
+        try:
+            kl, reliable = self.leave_one_out()
+        except InputError:
+            kl, reliable = np.full(self.n, np.nan), np.zeros(self.n, bool)
+        reason = {True: "far from the bulk", False: ""}
+        return [
+            Outlier(
+                row=int(i),
+                value=self.x[i],
+                weight=float(weights[i]),
+                reason=reason[bool(weights[i] < LOW_WEIGHT)],
+                influence=float(kl[i]),
+                reliable=bool(reliable[i]),
+            )
+            for i in rows
+        ]
+
+    def _points(self, x: Any) -> Float[np.ndarray, "k d_x"]:
+        return checks.matrix(x, "x", width=self.x.shape[1], width_is="columns, like the observations")
+
+    def _thetas(self, theta: Any) -> Float[np.ndarray, "... d"]:
+        theta = checks.finite_array(theta, "theta")
+        if theta.ndim == 0 or theta.shape[-1] != self.dim:
+            raise InputError(f"`theta` must have shape (..., {self.dim}); got {theta.shape}.")
+        return theta
+
+    # --- what is proved, and what is said ---
+
+    @functools.cached_property
+    def certificate(self) -> Any:
+        """What is proved about the robustness of this posterior: an `nsmbayes.robustness.Certificate`.
+
+        Computed when first asked for, in less than a second.
+        """
+        return self.provenance.certify(self)
+
+    def summary(self) -> str:
+        """A table of the marginals, and what there is to know about observations, robustness and learning rate."""
+        columns = {"mean": self.mean, "sd": self.std}
+        columns |= dict(zip(("2.5 %", "97.5 %"), np.array([self.interval(j) for j in range(self.dim)]).T, strict=True))
+        columns["prior sd"] = self.prior.std
+        lines = [
+            f"{self.label} posterior from {self.n} observations, beta = {self.beta:.4g}",
+            f"{'parameter':<12}" + "".join(f"{name:>10}" for name in columns) + self._more_columns(),
+        ]
+        for j, name in enumerate(self.parameter_names):
+            numbers = "".join(f"{values[j]:>10.3f}" for values in columns.values())
+            lines.append(f"{name:<12}{numbers}{self._more_columns(j)}")
+        lines += [self._about_observations(), self.certificate.wrapped(), *self._notes()]
+        if self.calibration is not None:
+            lines.append(self.calibration.wrapped())
+        return "\n".join(lines)
+
+    def _more_columns(self, j: int | None = None) -> str:
+        """The end of the table's head, or of the row of parameter j."""
+        return ""
+
+    def _about_observations(self) -> str:
+        weights = self.weights
+        low = int((weights < LOW_WEIGHT).sum())
+        return (
+            f"{low:,} of {len(weights):,} observations have a weight below {LOW_WEIGHT} (smallest {weights.min():.2g})."
+        )
+
+    def _notes(self) -> list[str]:
+        """What else a reader should know."""
+        return []
+
+    def to_arviz(self, draws: int = 1000, *, chains: int = 4, seed: int = 0) -> Any:
+        """The posterior as an ArviZ InferenceData. Needs the extra `nsmbayes[arviz]`.
+
+        A sampled posterior gives the draws of its chains; `draws`, `chains` and `seed` are for one in closed form.
+        """
+        return inference_data(self.chains(draws, chains, seed), self.parameter_names, self.x, self.weights)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Save what the posterior knows as a folder (JSON and safetensors), which `nsmbayes.load` reads.
+
+        Draws, moments, observations, weights and the certificate are kept; the network is not, so that what needs it
+        (other data, other learning rates, `log_prob` of a sampled posterior) has to be asked before.
+        """
+        return save_posterior(self, path, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        return f"{kind}({self.label}, mean={self.mean}, sd={self.std}, n={self.n}, beta={self.beta:.4g})"

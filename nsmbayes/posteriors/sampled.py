@@ -1,0 +1,255 @@
+"""Posteriors known by their draws."""
+
+import functools
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.calibration import CalibrationResult
+from nsmbayes.errors import InputError
+from nsmbayes.losses import Loss
+from nsmbayes.losses.evaluated import LossSetting
+from nsmbayes.posteriors.base import Posterior, Provenance
+from nsmbayes.posteriors.empirical import Empirical
+from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
+from nsmbayes.priors import (
+    GaussianPrior,
+    UnconstrainedPrior,
+    as_gaussian,
+    constrain_rows,
+    draw_prior,
+    unconstrain_rows,
+)
+from nsmbayes.samplers import Draws, Target, each_loss, energy, has_converged, log_prob, minimise, total_loss
+
+_PRIOR_DRAWS = 4000
+_INFLUENCE_DRAWS = 500
+_ERROR_DRAWS = 64
+_FINER = 16  # rules for the noise by which the error of one is judged
+
+
+class SampledPosterior(Posterior):
+    """Draws from a posterior, the data they came from, and how far to trust them.
+
+    Built by the `build_posterior` of a method.
+    """
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        support: UnconstrainedPrior,
+        draws: Float[np.ndarray, "chains draws d"],
+        x: Float[np.ndarray, "n d_x"],
+        *,
+        beta: float = 1.0,
+        result: Draws | None = None,
+        calibration: CalibrationResult | None = None,
+    ):
+        super().__init__(provenance, beta, calibration)
+        self.draws, self.result, self._x, self._support = draws, result, x, support
+        self._empirical = Empirical(draws.reshape(-1, draws.shape[-1]))
+        self.mean, self.covariance = self._empirical.mean, self._empirical.covariance
+
+    @property
+    def x(self) -> Float[np.ndarray, "n d_x"]:
+        """The observations."""
+        return self._x
+
+    @functools.cached_property
+    def prior(self) -> GaussianPrior | Empirical:
+        """The prior, for tables and plots: itself if it is Gaussian, else by its draws."""
+        try:
+            return as_gaussian(self._support.distribution)
+        except InputError:
+            return Empirical(draw_prior(self._support, _PRIOR_DRAWS))
+
+    @property
+    def converged(self) -> bool:
+        """Whether the chains agree (R-hat at most 1.05) and are worth at least 100 independent draws.
+
+        True for draws that are independent by construction.
+        """
+        return self.result is None or has_converged(self.result)
+
+    def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
+        """Draws of shape `shape + (d,)`: chosen among the stored ones, without repetition while there are enough."""
+        shape = checks.shape(shape, "shape")
+        flat = self._empirical.draws
+        total, wanted = len(flat), int(np.prod(shape))
+        rng = np.random.default_rng(checks.integer(seed, "seed"))
+        rows = rng.permutation(total)[:wanted] if wanted <= total else rng.integers(total, size=wanted)
+        return flat[rows].reshape(*shape, self.dim)
+
+    def chains(self, draws: int, chains: int, seed: int) -> Float[np.ndarray, "chains draws d"]:
+        """The draws of the sampler, chain by chain."""
+        del draws, chains, seed
+        return self.draws
+
+    def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
+        """Not known for this posterior: it is known by its draws alone."""
+        raise InputError(f"{self.label} knows its posterior by draws alone: there is no density to evaluate.")
+
+    def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """Density of parameter j on a grid, by a kernel density estimate of the draws."""
+        return self._empirical.marginal(j, grid)
+
+    def interval(self, j: int, level: float = 0.95) -> tuple[float, float]:
+        """The central interval of parameter j that holds the fraction `level` of the draws."""
+        return self._empirical.interval(j, level)
+
+    def contains(self, theta: Any, level: float = 0.95) -> Bool[np.ndarray, "..."]:
+        """Whether theta lies in the ellipsoid around the mean that holds the fraction `level` of the draws."""
+        theta, level = self._thetas(theta), checks.fraction(level, "level")
+        inside = [self._empirical.covers(row, level) for row in theta.reshape(-1, self.dim)]
+        return np.asarray(inside).reshape(theta.shape[:-1])
+
+    def mse(self, theta_true: Any) -> float:
+        """E |theta - theta_true|^2 over the draws."""
+        return self._empirical.mse(checks.vector(theta_true, "theta_true", length=self.dim))
+
+    def _more_columns(self, j: int | None = None) -> str:
+        if self.result is None:
+            return ""
+        if j is None:
+            return f"{'R-hat':>8}{'ESS':>8}"
+        return f"{self.result.r_hat[j]:>8.3f}{self.result.ess_bulk[j]:>8.0f}"
+
+    def _about_observations(self) -> str:
+        return "All observations count alike."
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.result is not None and self.result.note:
+            notes.append(self.result.note)
+        if not self.converged:
+            notes.append("NOT CONVERGED: the chains disagree or are too short. Sample longer or from more chains.")
+        if self.result is not None and self.result.divergences.sum():
+            notes.append(f"{self.result.divergences.sum()} divergent transitions.")
+        return notes
+
+
+class Modes(NamedTuple):
+    """Local maxima of a posterior density."""
+
+    theta: Float[np.ndarray, "k d"]
+    """Where they are."""
+    height: Float[np.ndarray, " k"]
+    """Log density relative to the highest one, in the unconstrained space."""
+    fraction: Float[np.ndarray, " k"]
+    """The fraction of the draws to which each is the nearest."""
+
+
+class GeneralisedPosterior(SampledPosterior):
+    """Draws from a generalised posterior exp(-beta sum_i loss_i(theta)) prior(theta), and what its loss can tell.
+
+    Built by the `build_posterior` of NLE and NSM-Bayes.
+    """
+
+    result: Draws
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        target: Target,
+        result: Draws,
+        x: Float[np.ndarray, "n d_x"],
+        setting: LossSetting,
+        *,
+        dequantised: Float[np.ndarray, "n d_x"] | None = None,
+        calibration: CalibrationResult | None = None,
+    ):
+        super().__init__(
+            provenance,
+            target.prior,
+            constrain_rows(target.prior, result.positions),
+            x,
+            beta=float(target.beta),
+            result=result,
+            calibration=calibration,
+        )
+        self.target, self.setting = target, setting
+        self._dequantised = x if dequantised is None else dequantised
+
+    def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
+        """The weight that observations at other places would have."""
+        return self.setting.weighting.at(self._points(x))
+
+    @property
+    def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
+        """The location and scatter by which the weight measures distances."""
+        centre = self.setting.weighting.centre
+        return np.asarray(centre.location), np.asarray(centre.scatter)
+
+    @double_precision
+    def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
+        """Unnormalised log density at points of shape (..., d): -beta times the loss, plus the log prior density.
+
+        For a prior on part of R^d only, the density is that of the unconstrained parameters.
+        """
+        theta = self._thetas(theta)
+        u = unconstrain_rows(self.target.prior, theta.reshape(-1, self.dim))
+        return map_rows(log_prob, u, self.target).reshape(theta.shape[:-1])
+
+    @double_precision
+    def leave_one_out(self) -> Influence:
+        """KL(posterior || posterior without observation i), for every i, by reweighting the draws."""
+        return influence_by_reweighting(self.beta * each_loss(self.target, self.thinned()))
+
+    def thinned(self, draws: int = _INFLUENCE_DRAWS) -> Float[np.ndarray, "draws d"]:
+        """About `draws` of the unconstrained draws, evenly spaced: enough for averages that are costly to compute."""
+        flat = self.result.flat
+        return flat[:: max(1, len(flat) // draws)]
+
+    @double_precision
+    def noise_error(self) -> float:
+        """How much the rule for the noise matters: the standard deviation, over draws, of loss minus a finer rule's.
+
+        To be compared with that of the log density itself, sqrt(d / 2) for a Gaussian: a tenth of it does not matter.
+        """
+        finer = self.target._replace(loss=self.setting.loss(self._dequantised, rules=_FINER, seed=1))
+        some = self.thinned(_ERROR_DRAWS)
+        losses = [map_rows(total_loss, some, target) for target in (self.target, finer)]
+        return float(self.beta * np.std(losses[0] - losses[1]))
+
+    @double_precision
+    def losses(self, theta: Any) -> Float[np.ndarray, " n"]:
+        """The loss of each observation at one theta."""
+        return np.asarray(_losses(self.target.loss, jnp.asarray(checks.vector(theta, "theta", length=self.dim))))
+
+    def modes(self, starts: int = 64) -> Modes:
+        """The local maxima of the posterior density that are found from many starts, the highest first.
+
+        Half of the starts are draws of the posterior, half of the prior. A maximum that no draw is near to is one that
+        the chains have missed, or one that holds next to no probability: compare its height.
+        """
+        half = checks.integer(starts, "starts", at_least=2) // 2
+        prior = np.asarray(_unconstrained_draws(self.target.prior, half))
+        flat = self.result.flat
+        minima = minimise(energy, self.target, np.concatenate([flat[:: -(-len(flat) // half)], prior]))
+        spread = np.maximum(flat.std(axis=0), 1e-12)
+        nearest = (((flat[:, None] - minima.points) / spread) ** 2).sum(axis=2).argmin(axis=1)
+        return Modes(
+            theta=constrain_rows(self.target.prior, minima.points),
+            height=minima.values[0] - minima.values,
+            fraction=np.bincount(nearest, minlength=len(minima.points)) / len(flat),
+        )
+
+    def _about_observations(self) -> str:
+        return Posterior._about_observations(self)
+
+
+@double_precision
+def _unconstrained_draws(prior: UnconstrainedPrior, count: int) -> np.ndarray:
+    return np.asarray(prior.sample(jax.random.key(1), count))
+
+
+@eqx.filter_jit
+def _losses(loss: Loss, theta: Float[Array, " d"]) -> Float[Array, " n"]:
+    return loss.each(theta)

@@ -1,0 +1,119 @@
+"""Posteriors on disk: what one knows without its network."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes._internal import checks
+from nsmbayes.calibration import CalibrationResult, CalibrationStatus
+from nsmbayes.errors import InputError
+from nsmbayes.posteriors.base import Posterior, Provenance
+from nsmbayes.posteriors.influence import Influence
+from nsmbayes.posteriors.sampled import SampledPosterior
+from nsmbayes.posteriors.saving import RESULT_FIELDS
+from nsmbayes.priors import GaussianPrior, unconstrained
+from nsmbayes.samplers import Draws
+from nsmbayes.serialisation import require_array
+
+
+class StoredPosterior(SampledPosterior):
+    """A posterior that was saved and loaded: its draws, weights and certificate, without its network."""
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        draws: Float[np.ndarray, "chains draws d"],
+        x: Float[np.ndarray, "n d_x"],
+        *,
+        prior: GaussianPrior,
+        moments: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
+        gaussian: bool,
+        weights: Float[np.ndarray, " n"],
+        location_scatter: tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]] | None,
+        influence: Influence | None,
+        beta: float,
+        result: Draws | None,
+        calibration: CalibrationResult | None,
+    ):
+        super().__init__(provenance, unconstrained(prior), draws, x, beta=beta, result=result, calibration=calibration)
+        self.mean, self.covariance = moments
+        self.gaussian, self._weights, self._location_scatter, self._influence = (
+            gaussian, weights, location_scatter, influence,
+        )  # fmt: skip
+
+    @property
+    def normalised(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether `log_prob` is known: that of a posterior in closed form is."""
+        return self.gaussian
+
+    @property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """The weight w(x_i) of each observation, as it was saved."""
+        return self._weights
+
+    def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
+        """Not kept."""
+        raise InputError("A stored posterior keeps the weights of its own observations only: build it again.")
+
+    @property
+    def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
+        """The robust location and scatter of the observations."""
+        return super().location_scatter if self._location_scatter is None else self._location_scatter
+
+    def leave_one_out(self) -> Influence:
+        """KL(posterior || posterior without observation i), as it was saved."""
+        return super().leave_one_out() if self._influence is None else self._influence
+
+    def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
+        """Normalised log density, for a posterior in closed form."""
+        if not self.gaussian:
+            raise InputError("A stored posterior has no network, hence no density: ask the method that built it.")
+        return GaussianPrior(self.mean, self.covariance).log_prob(self._thetas(theta))
+
+    def _about_observations(self) -> str:
+        return Posterior._about_observations(self)
+
+
+def load_posterior(
+    header: dict[str, Any], arrays: dict[str, np.ndarray], read_certificate: Callable[[dict[str, Any]], Any]
+) -> StoredPosterior:
+    """The posterior that `posterior.save` wrote; `read_certificate` rebuilds its certificate."""
+
+    def array(name: str) -> np.ndarray:
+        return require_array(arrays, name)
+
+    for name in ("posterior", "label", "parameter_names", "beta", "gaussian", "note", "calibration", "certificate"):
+        if name not in header:
+            raise InputError(f"The saved posterior lacks {name!r}: it was not written by nsmbayes.")
+    certificate, calibration, draws = header["certificate"], header["calibration"], array("draws")
+    if calibration is not None:
+        found = {name: arrays.get(f"calibration.{name}") for name in ("betas", "coverages", "minimiser")}
+        status = checks.choice(calibration.get("status"), "status", tuple(CalibrationStatus.__members__))
+        calibration = CalibrationResult(**(calibration | found | {"status": CalibrationStatus[status]}))
+    result = None
+    if "result.r_hat" in arrays:
+        result = Draws(draws, *(array(f"result.{name}") for name in RESULT_FIELDS), note=header["note"])
+    influence = None
+    if "influence.kl" in arrays:
+        influence = Influence(array("influence.kl"), array("influence.reliable"))
+    return StoredPosterior(
+        Provenance(
+            header["posterior"],
+            header["label"],
+            tuple(header["parameter_names"]),
+            lambda _: read_certificate(certificate),
+        ),
+        draws,
+        array("x"),
+        prior=GaussianPrior(array("prior.mean"), array("prior.covariance")),
+        moments=(array("mean"), array("covariance")),
+        gaussian=header["gaussian"],
+        weights=array("weights"),
+        location_scatter=(array("location"), array("scatter")) if "location" in arrays else None,
+        influence=influence,
+        beta=header["beta"],
+        result=result,
+        calibration=calibration,
+    )

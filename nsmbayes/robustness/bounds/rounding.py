@@ -1,0 +1,46 @@
+"""Bounds that stay bounds in floating point: every constant of a certificate is rounded away from the truth it bounds.
+
+Almost all of them are sums and products of nonnegative numbers, at most some 1e5 of them, so that rounding changes them
+by a relative 1e5 x 1.1e-16 at worst. Moving the result by a relative 1e-9 more than covers that. Eigenvalues of
+symmetric matrices come with an error that is small against the largest one, which is subtracted from the smallest.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+_MARGIN = 1e-9
+_EIGENVALUE_ERROR = 1e-12  # relative to the largest; LAPACK's own is below 1e-14 times the dimension
+
+
+def up(value: float) -> float:
+    """`value` rounded up by more than any rounding error in it."""
+    return math.nextafter(value + _MARGIN * abs(value), math.inf)
+
+
+def down(value: float) -> float:
+    """`value` rounded down by more than any rounding error in it."""
+    return math.nextafter(value - _MARGIN * abs(value), -math.inf)
+
+
+def wider(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Nonnegative numbers, each rounded up."""
+    return values * (1 + _MARGIN)
+
+
+def narrower(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Nonnegative numbers, each rounded down."""
+    return values * (1 - _MARGIN)
+
+
+def eigenvalue_range(matrix: Float[np.ndarray, "d d"]) -> tuple[float, float]:
+    """A lower bound of the smallest and an upper bound of the largest eigenvalue of a symmetric matrix."""
+    values = np.linalg.eigvalsh(matrix)
+    error = _EIGENVALUE_ERROR * float(np.abs(values).max())
+    return down(float(values[0]) - error), up(float(values[-1]) + error)
+
+
+def norm(matrix: Float[np.ndarray, "a b"]) -> float:
+    """An upper bound of the spectral norm."""
+    return up(float(np.linalg.norm(matrix, 2)))

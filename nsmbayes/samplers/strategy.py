@@ -1,0 +1,167 @@
+"""From a target to draws: which sampler, where its chains start, and what happens if it does not converge."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import seed_key
+from nsmbayes.errors import ConvergenceError
+from nsmbayes.samplers.chains import MIN_ESS, Draws, require_converged
+from nsmbayes.samplers.independence import sample_independence
+from nsmbayes.samplers.modes import descend
+from nsmbayes.samplers.nuts import sample_nuts
+from nsmbayes.samplers.slice import sample_slice
+from nsmbayes.samplers.target import Target, log_prior, log_prob, total_loss
+from nsmbayes.serialisation import registered
+
+_CANDIDATES = 250  # prior draws each chain chooses its start from
+_JUDGED = 4 * MIN_ESS  # draws: fewer cannot show whether a sampler works
+_ATTEMPTS = 2  # of the adaptive sampler, before NUTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler(ABC):
+    """A way to draw from a target.
+
+    Args:
+        chains: number of chains.
+        warmup: steps of each chain that are spent on tuning and not kept.
+        draws: draws kept from each chain.
+    """
+
+    kind: ClassVar[str]
+
+    chains: int = 4
+    warmup: int = 300
+    draws: int = 500
+
+    def __post_init__(self):
+        checks.integer(self.chains, "chains", at_least=2)
+        checks.integer(self.warmup, "warmup", at_least=10)
+        checks.integer(self.draws, "draws", at_least=10)
+
+    @abstractmethod
+    def sample(self, target: Target, *, seed: int) -> Draws:
+        """Draws of the unconstrained parameters; the same for the same seed."""
+
+    @double_precision
+    def _prior_draws(self, target: Target, seed: int) -> tuple[Float[np.ndarray, "k d"], Any]:
+        """Candidates for the starts of the chains, and the key of what follows."""
+        key_start, key = jax.random.split(seed_key(seed))
+        return np.asarray(target.prior.sample(key_start, self.chains * _CANDIDATES)), key
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class NUTSSampler(Sampler):
+    """The no-U-turn sampler, started at the modes that the best of many prior draws lead to."""
+
+    kind = "nuts"
+
+    def sample(self, target: Target, *, seed: int) -> Draws:
+        """Draws of the unconstrained parameters; the same for the same seed."""
+        candidates, key = self._prior_draws(target, seed)
+        best = starting_points(target, candidates, self.chains)
+        start = around_modes(target, best, np.random.default_rng(seed))
+        return sample_nuts(
+            log_prob, start.positions, target, scales=start.factors, warmup=self.warmup, draws=self.draws, key=key
+        )
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class SliceSampler(Sampler):
+    """Hit-and-run slice sampling, the paper's, started at the best of many prior draws."""
+
+    kind = "slice"
+
+    def sample(self, target: Target, *, seed: int) -> Draws:
+        """Draws of the unconstrained parameters; the same for the same seed."""
+        candidates, key = self._prior_draws(target, seed)
+        best = starting_points(target, candidates, self.chains)
+        return sample_slice(log_prob, best, target, warmup=self.warmup, draws=self.draws, key=key)
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveSampler(Sampler):
+    """An independence sampler with an adapted proposal, and NUTS where that does not converge."""
+
+    kind = "adaptive"
+
+    def sample(self, target: Target, *, seed: int) -> Draws:
+        """Draws of the unconstrained parameters; the same for the same seed."""
+        candidates, key = self._prior_draws(target, seed)
+        for attempt in range(_ATTEMPTS):
+            try:
+                result = sample_independence(
+                    log_prior,
+                    total_loss,
+                    candidates,
+                    target,
+                    beta=float(target.beta),
+                    chains=self.chains,
+                    draws=self.draws,
+                    key=jax.random.fold_in(key, attempt),
+                )
+                return require_converged(result) if self.chains * self.draws >= _JUDGED else result
+            except ConvergenceError:
+                pass  # a chain stuck in a tail that the mixture has missed; or it does not follow at all
+        result = NUTSSampler(chains=self.chains, warmup=self.warmup, draws=self.draws).sample(target, seed=seed)
+        return result._replace(note="Sampled by NUTS: the adaptive sampler did not converge.")
+
+
+SAMPLERS: dict[str, type[Sampler]] = {each.kind: each for each in (AdaptiveSampler, NUTSSampler, SliceSampler)}
+
+
+def as_sampler(sampler: Any, **options: int) -> Sampler:
+    """`sampler`, if it is one, or the one of that name with these options."""
+    if isinstance(sampler, Sampler):
+        return sampler
+    return SAMPLERS[checks.choice(sampler, "sampler", tuple(SAMPLERS))](**options)
+
+
+@double_precision
+def starting_points(target: Target, candidates: Float[np.ndarray, "k d"], chains: int) -> Float[np.ndarray, "chains d"]:
+    """The best of the candidates, one from each of `chains` equal groups."""
+    values = map_rows(log_prob, candidates, target).reshape(chains, -1)
+    best = np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
+    return candidates.reshape(chains, -1, candidates.shape[1])[np.arange(chains), best]
+
+
+class Start(NamedTuple):
+    """Where chains begin, and a factor F of the covariance F F' that each may expect around there."""
+
+    positions: Float[np.ndarray, "chains d"]
+    factors: Float[np.ndarray, "chains d d"]
+
+
+def around_modes(target: Target, starts: Float[np.ndarray, "chains d"], rng: np.random.Generator) -> Start:
+    """Draws from the Gaussian approximations at the modes that the starts lead to.
+
+    A mode that by these approximations holds less than a thousandth of the probability of the best one is given up:
+    its chain begins at the best one. So chains still disagree if modes of any importance do.
+    """
+    chains, d = starts.shape
+    points, energies, hessians = descend(energy, target, starts, np.ones(d))
+    usable = np.isfinite(hessians).all(axis=(1, 2)) & np.isfinite(energies)
+    curvatures, axes = np.linalg.eigh(np.where(usable[:, None, None], hessians, np.eye(d)))
+    scales = 1 / np.sqrt(np.clip(np.abs(curvatures), 1e-12, 1e12))
+    log_masses = np.where(usable, np.log(scales).sum(axis=1) - energies, -np.inf)
+    chosen = np.where(log_masses > log_masses.max() - np.log(1000), np.arange(chains), log_masses.argmax())
+    factors = (axes * scales[:, None])[chosen]
+    draws = points[chosen] + (factors @ rng.standard_normal((chains, d, 1)))[..., 0]
+    possible = np.isfinite(map_rows(log_prob, draws, target))
+    return Start(np.where(possible[:, None], draws, points[chosen]), factors)
+
+
+def energy(u: Any, target: Target) -> Any:
+    """Minus the log density: what modes are the minima of."""
+    return -log_prob(u, target)

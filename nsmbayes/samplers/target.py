@@ -1,0 +1,46 @@
+"""The density that is sampled: exp(-beta loss(theta)) prior(theta), in the unconstrained space."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses import Loss
+from nsmbayes.priors import UnconstrainedPrior
+
+
+class Target(NamedTuple):
+    """Everything the density of a generalised posterior depends on; a pytree, so that new data recompile nothing."""
+
+    prior: UnconstrainedPrior
+    loss: Loss
+    beta: Float[Array, ""]
+
+
+def log_prob(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
+    """Unnormalised log density of the unconstrained parameter u; a loss that is not finite is a wall."""
+    loss = total_loss(u, target)
+    return log_prior(u, target) - target.beta * jnp.where(jnp.isfinite(loss), loss, jnp.inf)
+
+
+def log_prior(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
+    """Log density of the prior at the unconstrained parameter u."""
+    return target.prior.log_prob(u)
+
+
+def total_loss(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
+    """Sum of the losses at the unconstrained parameter u."""
+    return target.loss(target.prior.constrain(u))
+
+
+@double_precision
+def each_loss(target: Target, positions: Float[np.ndarray, "draws d"]) -> Float[np.ndarray, "draws n"]:
+    """The loss of each observation at many unconstrained parameters."""
+    return map_rows(_each, positions, target)
+
+
+def _each(u: Float[Array, " d"], target: Target) -> Float[Array, " n"]:
+    return target.loss.each(target.prior.constrain(u))

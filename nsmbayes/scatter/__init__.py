@@ -1,0 +1,7 @@
+"""Robust location and scatter of the observations, which define the distances in the weights."""
+
+from nsmbayes.scatter.batch import fit_batch, mcd_batch
+from nsmbayes.scatter.fit import fit_location_scatter
+from nsmbayes.scatter.location_scatter import ESTIMATORS, LocationScatter
+
+__all__ = ["LocationScatter", "ESTIMATORS", "fit_location_scatter", "fit_batch", "mcd_batch"]

@@ -1,0 +1,30 @@
+"""The constants that make the minimum covariance determinant consistent for Gaussian data."""
+
+import math
+
+from scipy.special import chdtr, chdtri
+
+# The reweighted scatter leaves out observations in this upper tail of the chi-squared distribution.
+TAIL = 0.025
+# Distances are clipped at this many scales: such a point is always an outlier, and its square does not overflow.
+FAR = 1e100
+
+
+def support_size(n: int, d: int) -> int:
+    """h = ⌈(n + d + 1)/2⌉, the subset size with the largest breakdown value."""
+    return min(math.ceil((n + d + 1) / 2), n)
+
+
+def minimum_rows(d: int) -> int:
+    """The smallest number of rows for which a scatter of d columns can be regular and robust."""
+    return 2 * d + 2
+
+
+def cutoff(d: int) -> float:
+    """The squared distance at which the upper tail of the chi-squared distribution begins."""
+    return float(chdtri(d, TAIL))
+
+
+def consistency_factor(d: int, share: float) -> float:
+    """Covariance of Gaussian data divided by that of their central fraction `share` (Croux, Haesbroeck 1999)."""
+    return float(share / chdtr(d + 2, chdtri(d, 1 - share)))

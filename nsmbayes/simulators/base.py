@@ -1,0 +1,115 @@
+"""Simulators that a method calls itself.
+
+A simulator is a function `simulate(random, theta) -> x` of ONE observation: theta has shape (d_theta,), x has shape
+(d_x,), and `random` is its only source of randomness. Write it in JAX, where `random` is a key, and wrap it in
+`JaxSimulator`; or write it in anything else, where `random` is a NumPy generator, and wrap it in `NumpySimulator`. A
+benchmark task can be used directly.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
+
+
+class Simulator(ABC):
+    """Draws one observation per row of theta."""
+
+    differentiable = False
+    """Whether JAX can differentiate x with respect to theta."""
+
+    @abstractmethod
+    def rows(self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
+        """One observation per row; row i depends only on `keys[i]` and `theta[i]`."""
+
+
+class JaxSimulator(Simulator):
+    """A simulator that JAX can trace: `one(key, theta) -> x`, for one theta and one x.
+
+    Args:
+        one: the function.
+        differentiable: pass False if it rounds, counts or branches on theta, so that its derivatives are meaningless.
+
+    Example:
+        >>> import jax
+        >>> import nsmbayes as nsm
+        >>> simulator = nsm.JaxSimulator(lambda key, theta: theta[:1] + jax.random.normal(key, (1,)))
+        >>> simulator.rows(jax.random.split(jax.random.key(0), 3), np.zeros((3, 1))).shape
+        (3, 1)
+    """
+
+    def __init__(
+        self,
+        one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]],
+        *,
+        differentiable: bool = True,
+    ):
+        if not callable(one):
+            raise InputError(f"`one` must be a function of a JAX key and of theta; got {type(one).__name__}.")
+        self.one, self.differentiable = one, checks.flag(differentiable, "differentiable")
+        self._rows = jax.jit(jax.vmap(one))
+
+    @double_precision
+    def rows(self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
+        """One observation per row; row i depends only on `keys[i]` and `theta[i]`."""
+        return np.asarray(self._rows(keys, jnp.asarray(theta)))
+
+
+class NumpySimulator(Simulator):
+    """A simulator in plain Python, or anything that Python can call: `one(rng, theta) -> x`.
+
+    It is called once per row, each time with a new NumPy generator `rng`.
+
+    Example:
+        >>> import jax
+        >>> import nsmbayes as nsm
+        >>> simulator = nsm.NumpySimulator(lambda rng, theta: theta + rng.standard_normal(2))
+        >>> simulator.rows(jax.random.split(jax.random.key(0), 3), np.zeros((3, 2))).shape
+        (3, 2)
+    """
+
+    def __init__(self, one: Callable[[np.random.Generator, Float[np.ndarray, " d_theta"]], Any]):
+        if not callable(one):
+            raise InputError(f"`one` must be a function of a NumPy generator and of theta; got {type(one).__name__}.")
+        self.one = one
+
+    def rows(self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
+        """One observation per row; row i depends only on `keys[i]` and `theta[i]`."""
+        seeds = np.asarray(jax.random.key_data(keys))
+        drawn = [self.one(np.random.default_rng(seed), row) for seed, row in zip(seeds, theta, strict=True)]
+        return np.stack([np.asarray(x, dtype=np.float64).ravel() for x in drawn])
+
+
+def as_simulator(value: Any) -> Simulator:
+    """`value` as a simulator; an object with `as_simulator`, such as a task, is converted."""
+    if hasattr(value, "as_simulator"):
+        value = value.as_simulator()
+    return checks.instance(
+        value, "simulator", Simulator, "nsmbayes.JaxSimulator(f), nsmbayes.NumpySimulator(f) or a task"
+    )
+
+
+def require_differentiable(simulator: Simulator, method: str) -> JaxSimulator:
+    """`simulator`, if it is declared differentiable; raise an error with a remedy otherwise."""
+    if not isinstance(simulator, JaxSimulator) or not simulator.differentiable:
+        raise InputError(
+            f"`simulator` must be differentiable for {method}: write it in JAX and wrap it in nsmbayes.JaxSimulator."
+        )
+    return simulator
+
+
+def check_gradients(gradients: Float[np.ndarray, "... d"]) -> None:
+    """Raise an error if all gradients of a simulator that was declared differentiable are zero."""
+    if not gradients.any():
+        raise InputError(
+            "`simulator` was declared differentiable, but its derivative with respect to theta is zero or not finite "
+            "at every point tried. If it rounds or counts, pass JaxSimulator(..., differentiable=False)."
+        )

@@ -1,0 +1,197 @@
+"""Configurations of surrogates: checked options from which `build` makes an untrained network."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from nsmbayes._internal import checks
+from nsmbayes.errors import InputError
+from nsmbayes.serialisation import registered
+from nsmbayes.surrogates.base import Density
+from nsmbayes.surrogates.maf import init_masked_autoregressive_flow
+from nsmbayes.surrogates.mdn import init_mixture_density_network
+from nsmbayes.surrogates.noisy_flow import init_noisy_flow
+from nsmbayes.surrogates.scaling import Standardiser
+
+
+class Scalers(NamedTuple):
+    """The standardisers of x and theta: what the networks get as input."""
+
+    x: Standardiser
+    theta: Standardiser
+
+    @classmethod
+    def blank(cls, d_x: int, d_theta: int, *, asinh: bool = False) -> "Scalers":
+        """Identity maps, a template for saved numbers."""
+        blank_x = Standardiser(jnp.zeros(d_x), jnp.ones(d_x), asinh=asinh)
+        return cls(blank_x, Standardiser(jnp.zeros(d_theta), jnp.ones(d_theta), asinh=False))
+
+
+class SurrogateConfig(ABC):
+    """The options of one kind of surrogate. Subclasses are frozen dataclasses."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
+        """An untrained surrogate. `noise`: the smallest and largest noise level at which its density is needed."""
+
+    def needs_noise(self) -> bool:
+        """Whether the surrogate must be trained with noise if its density is needed at noise levels."""
+        return False
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class MDN(SurrogateConfig):
+    """A mixture density network: a mixture of Gaussians whose parameters are a network of theta.
+
+    Args:
+        components: Gaussian components.
+        hidden: widths of the hidden layers; by default (64, 64), and (64, 64, 64) for several columns of x.
+        floor: smallest standard deviation of a component, in units of the robust scale of the simulations.
+        ceiling: largest diagonal entry of its covariance factor, in the same units.
+        ensemble: number of networks, which are trained in one run and averaged.
+
+    Example:
+        >>> import nsmbayes as nsm
+        >>> method = nsm.NSMBayes(nsm.tasks.get("gnk").prior, surrogate=nsm.MDN(components=5, hidden=(32, 32)))
+    """
+
+    kind: ClassVar[str] = "mdn"
+
+    components: int = 10
+    hidden: tuple[int, ...] | None = None
+    floor: float = 0.02
+    ceiling: float = 1e3
+    ensemble: int = 1
+
+    def __post_init__(self):
+        checks.integer(self.components, "components", at_least=1)
+        checks.integer(self.ensemble, "ensemble", at_least=1)
+        if self.hidden is not None:
+            object.__setattr__(self, "hidden", _widths(self.hidden, "hidden"))
+        _check_bounds(floor=self.floor, ceiling=self.ceiling)
+
+    def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
+        """An untrained network; `noise` is not used, since a mixture is smoothed exactly."""
+        del noise
+        default = (64, 64, 64) if len(scalers.x.scale) > 1 else (64, 64)
+        return init_mixture_density_network(
+            key,
+            *scalers,
+            components=self.components,
+            hidden=default if self.hidden is None else self.hidden,
+            floor=self.floor,
+            ceiling=self.ceiling,
+            ensemble=self.ensemble,
+        )
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class MAF(SurrogateConfig):
+    """A masked autoregressive flow. If its density is needed at noise levels, the noise is an input of the flow.
+
+    Args:
+        transforms: number of autoregressive transforms; by default 5, and 3 with noise as an input.
+        hidden: width of their hidden layers.
+        depth: number of hidden layers of each transform; by default 2, and 1 with noise as an input.
+        activation: "tanh", the only one with a robustness certificate, or another smooth one.
+        squash: bound theta before it enters the network; the paper does not. Always so with noise as an input.
+        allow_one_dimension: accept x with one column, where the flow is a conditional Gaussian, to compare with the
+            paper. Never with noise as an input.
+        base_hidden: widths of the hidden layers of the Gaussian base, which only a flow with noise as an input has.
+        base_floor: smallest standard deviation of that Gaussian.
+        base_ceiling: largest diagonal entry of its covariance factor.
+    """
+
+    kind: ClassVar[str] = "maf"
+
+    transforms: int | None = None
+    hidden: int = 64
+    depth: int | None = None
+    activation: str = "tanh"
+    squash: bool = True
+    allow_one_dimension: bool = False
+    base_hidden: tuple[int, ...] = (64, 64)
+    base_floor: float = 0.02
+    base_ceiling: float = 1e3
+
+    def __post_init__(self):
+        for name in ("transforms", "depth"):
+            if getattr(self, name) is not None:
+                checks.integer(getattr(self, name), name, at_least=1)
+        checks.integer(self.hidden, "hidden", at_least=1)
+        checks.flag(self.squash, "squash")
+        checks.flag(self.allow_one_dimension, "allow_one_dimension")
+        object.__setattr__(self, "base_hidden", _widths(self.base_hidden, "base_hidden"))
+        _check_bounds(base_floor=self.base_floor, base_ceiling=self.base_ceiling)
+
+    def _refuse_unused(self, noisy: bool) -> None:
+        """Refuse options that this kind of flow does not have."""
+        unused = _ONLY_WITHOUT_NOISE if noisy else _ONLY_WITH_NOISE
+        changed = [name for name in unused if getattr(self, name) != getattr(MAF, name)]
+        if changed:
+            where = "with noise as an input" if noisy else "without noise as an input"
+            raise InputError(f"`{changed[0]}` must be left out: a flow {where} has no such option.")
+
+    def needs_noise(self) -> bool:
+        """True: a flow cannot be smoothed exactly."""
+        return True
+
+    def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
+        """An untrained flow."""
+        given = {"transforms": self.transforms, "depth": self.depth}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        self._refuse_unused(noise is not None)
+        if noise is None:
+            return init_masked_autoregressive_flow(
+                key,
+                *scalers,
+                hidden=self.hidden,
+                activation=self.activation,
+                squash=self.squash,
+                allow_one_dimension=self.allow_one_dimension,
+                **options,
+            )
+        return init_noisy_flow(
+            key,
+            *scalers,
+            hidden=self.hidden,
+            base_hidden=self.base_hidden,
+            floor=self.base_floor,
+            ceiling=self.base_ceiling,
+            levels=noise,
+            **options,
+        )
+
+
+_ONLY_WITHOUT_NOISE = ("activation", "squash", "allow_one_dimension")
+_ONLY_WITH_NOISE = ("base_hidden", "base_floor", "base_ceiling")
+
+SURROGATES: dict[str, type[SurrogateConfig]] = {each.kind: each for each in (MDN, MAF)}
+"""The configuration class of each shorthand."""
+
+
+def as_surrogate(surrogate: Any) -> SurrogateConfig:
+    """`surrogate` as a configuration; a string stands for the default configuration of that name."""
+    if isinstance(surrogate, str):
+        return SURROGATES[checks.choice(surrogate, "surrogate", tuple(SURROGATES))]()
+    return checks.instance(surrogate, "surrogate", SurrogateConfig, "'mdn', 'maf' or e.g. nsmbayes.MDN(components=10)")
+
+
+def _widths(hidden: Any, name: str) -> tuple[int, ...]:
+    checks.instance(hidden, name, tuple | list, "a tuple of widths, e.g. (64, 64)")
+    if not hidden:
+        raise InputError(f"`{name}` must contain at least one width; got {hidden!r}.")
+    return tuple(checks.integer(width, name, at_least=1) for width in hidden)
+
+
+def _check_bounds(**bounds: Any) -> None:
+    (low_name, low), (high_name, high) = bounds.items()
+    if checks.positive(low, low_name) >= checks.positive(high, high_name):
+        raise InputError(f"`{low_name}` ({low}) must be below `{high_name}` ({high}).")

@@ -1,0 +1,18 @@
+"""Fitting networks to simulations."""
+
+from nsmbayes.training.augmentation import correlated_noise, independent_noise
+from nsmbayes.training.loop import Augment, BatchLoss, PointLoss, Stopped, TrainingHistory, fit
+from nsmbayes.training.settings import TrainingSettings, as_settings
+
+__all__ = [
+    "TrainingSettings",
+    "TrainingHistory",
+    "Stopped",
+    "as_settings",
+    "fit",
+    "PointLoss",
+    "BatchLoss",
+    "Augment",
+    "independent_noise",
+    "correlated_noise",
+]

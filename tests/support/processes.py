@@ -1,0 +1,36 @@
+"""What other processes are given to do in the tests of the runner; they import it by name."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from nsmbayes.experiments.executors import in_processes
+from nsmbayes.experiments.repeat import RepeatResult
+
+
+def dull_repeats(experiment, seed, seeds, *, effort, progress):
+    """Stands in for the repeats of an experiment, in another process: tells which one it was."""
+    del experiment, seed, effort, progress
+    return [RepeatResult(own, [], [], {"0:process": np.array(os.getpid())}) for own in seeds]
+
+
+def _wait(seconds):
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+    return []
+
+
+def wait_in_two_processes():
+    """Have two workers do nothing for a long time."""
+    next(in_processes(_wait, [600, 600], 2))
+
+
+def is_running(process):
+    """Whether a process is running: there, and not a zombie."""
+    status = Path(f"/proc/{process}/stat")
+    try:
+        return status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
