@@ -1,6 +1,5 @@
 """The Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 l^2)), its length-scale l, and the distances built on it."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -18,7 +17,6 @@ def gram(x: Float[Array, "n d"], y: Float[Array, "m d"], lengthscale: Float[Arra
     return jnp.exp(-squared / (2 * lengthscale**2))
 
 
-@jax.jit  # compiled for itself, so that `mmd2` of a sample and itself is exactly zero
 def mean_kernel(
     x: Float[Array, "n d"], y: Float[Array, "m d"], lengthscale: Float[Array, ""] | float
 ) -> Float[Array, ""]:
