@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from bench import (
     batch,
     calibration,
+    columns,
     conj_training,
     general,
     identity,
@@ -42,6 +43,7 @@ BENCHMARKS = {
     for name, module in {
         "conj": conj_training,
         "calibration": calibration,
+        "columns": columns,
         "large": large,
         "batch": batch,
         "mcd": mcd,

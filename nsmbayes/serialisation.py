@@ -250,7 +250,7 @@ def _surrogate_1(options: dict[str, Any], *, paper: bool, noisy: bool) -> dict[s
     hidden = options["hidden"]
     if options["surrogate"] == "mdn":
         names = ("components", "floor", "ceiling", "ensemble")
-        return {"kind": "mdn", "hidden": hidden} | {name: options[name] for name in names}
+        return {"kind": "mdn", "hidden": hidden, "factor": "covariance"} | {name: options[name] for name in names}
     found: dict[str, Any] = {"kind": "maf"} | ({} if hidden is None else {"hidden": hidden[0]})
     if not noisy:
         return found | {"squash": not paper, "allow_one_dimension": paper}

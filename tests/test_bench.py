@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = (
-    "conj", "calibration", "large", "batch", "mcd", "simulators", "memory", "influence", "general", "identity",
-    "surrogate",
+    "conj", "calibration", "columns", "large", "batch", "mcd", "simulators", "memory", "influence", "general",
+    "identity", "surrogate",
 )  # fmt: skip
 BESIDE_SBI = "sbi"  # runs where sbi is installed: see tests/interop
 

@@ -399,7 +399,7 @@ def test_a_model_of_format_1_loads(name, tmp_path):
 
 def test_options_of_format_1_are_kept():
     options = nsm.load(OLD / "nsm-bayes").config()
-    assert options["surrogate"] == nsm.MDN(components=2, hidden=(6,))
+    assert options["surrogate"] == nsm.MDN(components=2, hidden=(6,), factor="covariance")
     assert options["weight"] == nsm.weights.PlateauIMQ(radius=2.0, zeta=1.0, cutoff_radius=12.0)
     assert options["sampler"] == nsm.samplers.AdaptiveSampler(draws=50)
     assert options["calibration"] == nsm.calibration.PathCalibration()

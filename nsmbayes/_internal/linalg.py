@@ -54,3 +54,24 @@ def _inverse_and_log_det_jvp(primals, tangents):
     (S,), (dS,) = primals, tangents
     P, log_det = inverse_and_log_det(S)
     return (P, log_det), (-P @ dS @ P, jnp.einsum("...ij,...ji->...", P, dS))
+
+
+@jax.custom_jvp
+def triangular_inverse(L: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
+    """The inverse of lower triangular matrices, row by row, with derivatives by products: d L^-1 = -L^-1 dL L^-1."""
+    d = L.shape[-1]
+    identity = jnp.eye(d, dtype=L.dtype)
+
+    def step(i, inverse):
+        # rows from i on are still zero, so that the diagonal entry does not count
+        row = identity[i] - jnp.einsum("...k,...kj->...j", L[..., i, :], inverse)
+        return inverse.at[..., i, :].set(row / L[..., i, i][..., None])
+
+    return jax.lax.fori_loop(0, d, step, jnp.zeros_like(L))
+
+
+@triangular_inverse.defjvp
+def _triangular_inverse_jvp(primals, tangents):
+    (L,), (dL,) = primals, tangents
+    W = triangular_inverse(L)
+    return W, -W @ jnp.tril(dL) @ W

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from blackjax.diagnostics import ess_bulk, ess_tail, rhat
 from jaxtyping import Array, Float, Int, Key
+from numpyro.diagnostics import effective_sample_size, gelman_rubin
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from nsmbayes._internal import checks
-from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import ConvergenceError, InputError
 
 MAX_R_HAT, MIN_ESS = 1.05, 100.0  # beyond these, draws are not called converged
@@ -101,12 +102,27 @@ class Diagnostics(NamedTuple):
     ess_tail: Float[np.ndarray, " d"]
 
 
-@double_precision
 def diagnose(positions: Float[np.ndarray, "chains draws d"]) -> Diagnostics:
-    """How far chains agree, and how many independent draws they are worth."""
-    return Diagnostics(*(np.asarray(values).reshape(positions.shape[-1]) for values in _diagnostics(positions)))
+    """How far chains agree, and how many independent draws they are worth (Vehtari et al. 2021).
+
+    All are computed of chains cut into halves: chains that drift together agree with one another but not with
+    themselves. R-hat is the larger of those of the ranks and of the ranks of distances from the median, which sees
+    chains of different spread. NaN for a coordinate that never moved. In NumPy: nothing is compiled.
+    """
+    chains, draws, d = positions.shape
+    halves = positions[:, : draws // 2 * 2].reshape(2 * chains, draws // 2, d)
+    ranks = _normal_scores(halves)
+    folded = _normal_scores(np.abs(halves - np.median(halves, axis=(0, 1))))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tails = [halves <= np.quantile(halves, 0.05, axis=(0, 1)), halves >= np.quantile(halves, 0.95, axis=(0, 1))]
+        return Diagnostics(
+            r_hat=np.maximum(gelman_rubin(ranks), gelman_rubin(folded)),
+            ess_bulk=effective_sample_size(ranks),
+            ess_tail=np.minimum(*(effective_sample_size(tail.astype(float)) for tail in tails)),
+        )
 
 
-@jax.jit
-def _diagnostics(positions):
-    return rhat(positions), ess_bulk(positions), ess_tail(positions)
+def _normal_scores(values: Float[np.ndarray, "chains draws d"]) -> Float[np.ndarray, "chains draws d"]:
+    """The quantiles of a standard normal distribution that belong to the ranks of all draws."""
+    flat = values.reshape(-1, values.shape[-1])
+    return ndtri((rankdata(flat, axis=0) - 0.375) / (len(flat) + 0.25)).reshape(values.shape)

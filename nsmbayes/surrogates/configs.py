@@ -12,7 +12,8 @@ from nsmbayes.errors import InputError
 from nsmbayes.serialisation import registered
 from nsmbayes.surrogates.base import Density
 from nsmbayes.surrogates.maf import init_masked_autoregressive_flow
-from nsmbayes.surrogates.mdn import init_mixture_density_network
+from nsmbayes.surrogates.mdn import Factor, init_mixture_density_network
+from nsmbayes.surrogates.mixture import SMALL
 from nsmbayes.surrogates.noisy_flow import init_noisy_flow
 from nsmbayes.surrogates.scaling import Standardiser
 
@@ -55,6 +56,8 @@ class MDN(SurrogateConfig):
         floor: smallest standard deviation of a component, in units of the robust scale of the simulations.
         ceiling: largest diagonal entry of its covariance factor, in the same units.
         ensemble: number of networks, which are trained in one run and averaged.
+        factor: whether the network gives factors of the covariances or of the precisions; by default of the precisions
+            for more than five columns of x, where they are much faster to train.
 
     Example:
         >>> import nsmbayes as nsm
@@ -68,8 +71,11 @@ class MDN(SurrogateConfig):
     floor: float = 0.02
     ceiling: float = 1e3
     ensemble: int = 1
+    factor: Factor | None = None
 
     def __post_init__(self):
+        if self.factor is not None:
+            checks.choice(self.factor, "factor", ("covariance", "precision"))
         checks.integer(self.components, "components", at_least=1)
         checks.integer(self.ensemble, "ensemble", at_least=1)
         if self.hidden is not None:
@@ -79,7 +85,8 @@ class MDN(SurrogateConfig):
     def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
         """An untrained network; `noise` is not used, since a mixture is smoothed exactly."""
         del noise
-        default = (64, 64, 64) if len(scalers.x.scale) > 1 else (64, 64)
+        d_x = len(scalers.x.scale)
+        default = (64, 64, 64) if d_x > 1 else (64, 64)
         return init_mixture_density_network(
             key,
             *scalers,
@@ -88,6 +95,7 @@ class MDN(SurrogateConfig):
             floor=self.floor,
             ceiling=self.ceiling,
             ensemble=self.ensemble,
+            factor=self.factor or ("precision" if d_x > SMALL else "covariance"),
         )
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from nsmbayes._internal.linalg import inverse_and_log_det
 from nsmbayes.surrogates.base import Derivatives
 
-_SMALL = 5  # up to this dimension Cholesky's algorithm is unrolled; above it a loop is faster and compiles sooner
+SMALL = 5  # up to this dimension algorithms are unrolled; above it loops and products are faster and compile sooner
 
 
 class GaussianMixture(NamedTuple):
@@ -51,7 +51,7 @@ def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Arr
     One library call per matrix would cost more than its few operations. Unrolled, they run over all matrices at once.
     """
     d = S.shape[-1]
-    if d > _SMALL:
+    if d > SMALL:
         return inverse_and_log_det(S)
     L = [[S[:, i, j] for j in range(d)] for i in range(d)]  # entries above the diagonal are not used
     for j in range(d):
@@ -88,7 +88,8 @@ class FactoredMixture(NamedTuple):
 
     def log_prob(self, y: Float[Array, "n d"]) -> Float[Array, " n"]:
         """Log density at n points."""
-        return jax.nn.logsumexp(self.components(y).logs, axis=0)
+        logs = self.components(y).logs if y.shape[1] <= SMALL else _by_products(self, y)[1]
+        return jax.nn.logsumexp(logs, axis=0)
 
     def derivatives(self, y: Float[Array, "n d"]) -> Derivatives:
         """Score and Laplacian of the log density at n points.
@@ -96,7 +97,20 @@ class FactoredMixture(NamedTuple):
         With r_k the responsibilities and s_k the components' scores: score s = sum r_k s_k, Laplacian
         sum r_k (|s_k - s|^2 - tr P_k). This form, with the variance of s_k, avoids cancellation for distant points.
         """
-        return _derivatives(self, y)
+        if y.shape[1] <= SMALL:
+            return _derivatives(self, y)
+        scores, logs = _by_products(self, y)
+        r = jax.nn.softmax(logs, axis=0)
+        s = jnp.einsum("kn,kin->in", r, scores)
+        deviations = jnp.where(r[:, None] > 0, scores - s, 0.0)  # see `_Components.mixed`
+        return Derivatives(s.T, (r * ((deviations**2).sum(axis=1) - self.traces)).sum(axis=0))
+
+
+def _by_products(mixture: FactoredMixture, y: Float[Array, "n d"]) -> tuple[Float[Array, "k d n"], Float[Array, "k n"]]:
+    """Scores and log densities of the components, by matrix products: for many dimensions."""
+    residuals = y.T - mixture.means[:, :, None]
+    scores = -mixture.precisions[..., 0] @ residuals
+    return scores, mixture.log_scales + 0.5 * (scores * residuals).sum(axis=1)
 
 
 def _dot(a, b):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nsmbayes._internal.linalg import cholesky, inverse_and_log_det, inverse_factor
+from nsmbayes._internal.linalg import cholesky, inverse_and_log_det, inverse_factor, triangular_inverse
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -24,6 +24,7 @@ def test_factors_are_numpys(d):
     assert np.allclose(P, np.linalg.inv(S), rtol=1e-6, atol=1e-9)
     assert np.allclose(log_det, np.linalg.slogdet(S)[1], rtol=1e-9)
     assert np.array_equal(log_det, again)
+    assert np.allclose(triangular_inverse(L) @ L, np.eye(d), atol=1e-8)
 
 
 def test_derivatives_are_those_of_jax():
@@ -50,6 +51,14 @@ def test_derivatives_are_those_of_jax():
     assert np.allclose(
         of_factor + jnp.swapaxes(of_factor, -1, -2), expected + jnp.swapaxes(expected, -1, -2), rtol=1e-8
     )
+
+
+def test_derivatives_of_a_triangular_inverse_are_those_of_jax():
+    L, weights = jnp.tril(jnp.asarray(matrices(4, batch=(2,)))), jnp.asarray(matrices(4, batch=(2,), seed=1))
+    ours, reference = (
+        jax.grad(lambda L, f=f: (weights * f(jnp.tril(L))).sum())(L) for f in (triangular_inverse, jnp.linalg.inv)
+    )
+    assert np.allclose(ours, reference, rtol=1e-8)
 
 
 def test_what_is_not_positive_definite_has_no_factor():

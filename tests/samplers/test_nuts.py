@@ -130,3 +130,21 @@ def test_bad_arguments(arguments, message):
     usual = {"initial_positions": np.zeros((2, 2)), "warmup": 10, "draws": 10, "key": jax.random.key(0)}
     with pytest.raises(InputError, match=message):
         sample_nuts(_two_modes, data=(1.0, 0.0), **{**usual, **arguments})
+
+
+def test_diagnostics_are_those_of_arviz():
+    """Independent draws, a slow chain, and one chain beside the others: R-hat and both sizes within 3 %."""
+    arviz = pytest.importorskip("arviz")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 500, 3))
+    for t in range(1, 500):
+        x[:, t, 1] = 0.9 * x[:, t - 1, 1] + 0.44 * x[:, t, 1]
+    x[0, :, 2] += 1.5
+    data = arviz.convert_to_dataset({"x": x})
+    found = diagnose(x)
+    np.testing.assert_allclose(found.r_hat, arviz.rhat(data)["x"], rtol=1e-3)
+    np.testing.assert_allclose(found.ess_bulk, arviz.ess(data, method="bulk")["x"], rtol=0.03)
+    np.testing.assert_allclose(found.ess_tail, arviz.ess(data, method="tail")["x"], rtol=0.03)
+    assert found.r_hat[2] > 1.1
+    assert found.ess_bulk[1] < 300
+    assert np.isnan(diagnose(np.zeros((4, 50, 1))).r_hat).all()

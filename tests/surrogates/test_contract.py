@@ -35,11 +35,11 @@ def shaken(model, rng, size):
     )
 
 
-def random_mdn(d_x, d_theta):
+def random_mdn(d_x, d_theta, **options):
     rng = np.random.default_rng(0)
     scales = random_standardiser(rng, d_x), random_standardiser(rng, d_theta)
     model = init_mixture_density_network(
-        jax.random.key(0), *scales, components=5, hidden=(16, 16), floor=0.02, ceiling=1e3
+        jax.random.key(0), *scales, components=5, hidden=(16, 16), floor=0.02, ceiling=1e3, **options
     )
     return shaken(model, rng, 0.2)
 
@@ -87,6 +87,8 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
     "family, d_x=3, asinh": (lambda: random_family(3, 2, asinh=True), log_q),
     "mdn, d_x=1": (lambda: random_mdn(1, 2), log_mixture),
     "mdn, d_x=3": (lambda: random_mdn(3, 2), log_mixture),
+    "mdn of precisions, d_x=3": (lambda: random_mdn(3, 2, factor="precision"), log_mixture),
+    "mdn of precisions, d_x=7": (lambda: random_mdn(7, 2, factor="precision"), log_mixture),
     "maf, d_x=1, paper": (lambda: random_maf(1, 2, squash=False), log_flow),
     "maf, d_x=3": (lambda: random_maf(3, 2, squash=True), log_flow),
     "noisy flow, d_x=3": (lambda: noisy_flow(3, transforms=3), log_noise_free_flow),

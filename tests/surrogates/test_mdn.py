@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork, Standardiser, init_mixture_density_network
-from nsmbayes.surrogates.mdn import OFF_DIAGONAL
 from nsmbayes.surrogates.mixture import FactoredMixture, GaussianMixture, _inverse, _score_and_laplacian
 from nsmbayes.training import TrainingSettings, fit
 
 FLOOR, CEILING = 0.05, 20.0
 
 
-def random_network(d_x, d_theta=2, *, shake=0.3, floor=FLOOR, ceiling=CEILING, components=4) -> MixtureDensityNetwork:
+def random_network(
+    d_x, d_theta=2, *, shake=0.3, floor=FLOOR, ceiling=CEILING, components=4, factor="covariance"
+) -> MixtureDensityNetwork:
     """A network in double precision with noise on every weight, in units of x and theta that are not its own."""
     rng = np.random.default_rng(0)
     scale_x, scale_theta = (
@@ -20,7 +21,14 @@ def random_network(d_x, d_theta=2, *, shake=0.3, floor=FLOOR, ceiling=CEILING, c
         for d in (d_x, d_theta)
     )
     model = init_mixture_density_network(
-        jax.random.key(0), scale_x, scale_theta, components=components, hidden=(16, 16), floor=floor, ceiling=ceiling
+        jax.random.key(0),
+        scale_x,
+        scale_theta,
+        components=components,
+        hidden=(16, 16),
+        floor=floor,
+        ceiling=ceiling,
+        factor=factor,
     )
     return jax.tree.map(
         lambda leaf: leaf + shake * rng.standard_normal(leaf.shape) if eqx.is_inexact_array(leaf) else leaf,
@@ -68,18 +76,20 @@ def test_density_integrates_to_one_in_two_dimensions(x64):
     np.testing.assert_allclose(integral, 1.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("d_x", [1, 2, 4])
-def test_eigenvalues_of_the_covariances_are_bounded_whatever_theta(x64, d_x):
-    """Proposition 2: above floor^2, and below floor^2 + the largest |L|_F^2 the bounded entries allow."""
-    model = random_network(d_x, shake=2.0)
+@pytest.mark.parametrize(
+    ("d_x", "factor"), [(1, "covariance"), (2, "covariance"), (4, "covariance"), (2, "precision"), (6, "precision")]
+)
+def test_eigenvalues_of_the_covariances_are_bounded_whatever_theta(x64, d_x, factor):
+    """Proposition 2: the bounds that the certificate uses, put to the test by networks with extreme outputs."""
+    model = random_network(d_x, shake=2.0, factor=factor)
     rng = np.random.default_rng(1)
     theta = rng.standard_normal((500, 2)) * 10 ** rng.uniform(-1, 6, (500, 1))
     mixtures = jax.jit(jax.vmap(lambda theta: model.mixture(model.scale_theta(theta))))(jnp.asarray(theta))
     eigenvalues = np.linalg.eigvalsh(np.asarray(mixtures.covariances))
-    bound = FLOOR**2 + CEILING**2 * (d_x + OFF_DIAGONAL**2 * d_x * (d_x - 1) / 2)
-    rounding = 1e-14 * bound
-    assert eigenvalues.min() >= FLOOR**2 - rounding
-    assert eigenvalues.max() <= bound + rounding
+    low, high = model.eigenvalue_bounds
+    assert 0 < low <= FLOOR**2
+    assert low - 1e-13 * eigenvalues.max() <= eigenvalues.min()
+    assert eigenvalues.max() <= high * (1 + 1e-12)
     assert eigenvalues.max() > 1e2 * eigenvalues.min()  # the bounds were put to the test
     np.testing.assert_allclose(jnp.exp(mixtures.log_weights).sum(axis=1), 1.0, rtol=1e-12)
 
@@ -200,10 +210,11 @@ def test_training_approaches_the_exact_likelihood():
     assert _gap_after_training(theta, x, components=1) > 0.3
 
 
-def test_an_ensemble_is_the_average_of_its_networks(x64):
+@pytest.mark.parametrize("factor", ["covariance", "precision"])
+def test_an_ensemble_is_the_average_of_its_networks(x64, factor):
     key, d = jax.random.key(0), 2
     scales = [Standardiser(jnp.zeros(k), jnp.ones(k), asinh=False) for k in (d, 3)]
-    options = {"components": 4, "hidden": (8, 8), "floor": 0.1, "ceiling": 10.0}
+    options = {"components": 4, "hidden": (8, 8), "floor": 0.1, "ceiling": 10.0, "factor": factor}
     ensemble = init_mixture_density_network(key, *scales, ensemble=3, **options)
     members = [init_mixture_density_network(k, *scales, **options) for k in jax.random.split(key, 3)]
     theta, x = jnp.array([0.1, -0.4, 1.0]), jnp.array([[0.3, -0.2], [5.0, 1.0]])
@@ -213,6 +224,37 @@ def test_an_ensemble_is_the_average_of_its_networks(x64):
     each = jnp.stack([-jnp.log(d)[0] for d in densities]).mean()
     loss = eqx.filter_jit(lambda network: network.training_loss(theta, x[0]))(ensemble)
     assert float(loss) == pytest.approx(float(each), rel=1e-6)
+
+
+@pytest.mark.parametrize("d", [2, 7])
+def test_what_is_trained_is_the_density_of_the_mixture(x64, d):
+    """The log density by a product with the factor of the precision, and by the covariances that follow from it."""
+    model = random_network(d, factor="precision")
+    rng = np.random.default_rng(2)
+    t, z = jnp.asarray(rng.standard_normal((50, 2))), jnp.asarray(3 * rng.standard_normal((50, d)))
+    trained = jax.jit(jax.vmap(model.network_log_prob))(t, z)
+    expected = jax.jit(jax.vmap(lambda t, z: model.mixture(t).smooth(0.0).log_prob(z[None])[0]))(t, z)
+    np.testing.assert_allclose(trained, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("d", [6, 9])
+def test_many_dimensions_by_products_equal_autodiff(x64, d):
+    """Smoothed, in a frame, beyond the dimension up to which everything is unrolled."""
+    model, rng = random_network(d, factor="precision"), np.random.default_rng(3)
+    frame = Frame(
+        jnp.asarray(rng.standard_normal(d)), jnp.asarray(np.tril(rng.standard_normal((d, d))) + 2 * np.eye(d))
+    )
+    theta, y = jnp.array([0.2, -0.3]), jnp.asarray(2 * rng.standard_normal((20, d)))
+    score, laplacian = jax.jit(lambda y: model.derivatives_at(theta, frame, 0.5)(y))(y)
+    D = frame.basis / model.scale_x.scale[:, None]
+    smoothed = model.mixture(model.scale_theta(theta)).pull_back(model.scale_x(frame.offset), D).smooth(0.5)
+
+    def log_q(y):
+        return smoothed.log_prob(y[None])[0]
+
+    np.testing.assert_allclose(score, jax.jit(jax.vmap(jax.grad(log_q)))(y), rtol=1e-8)
+    expected = jax.jit(jax.vmap(lambda y: jnp.trace(jax.hessian(log_q)(y))))(y)
+    np.testing.assert_allclose(laplacian, expected, rtol=1e-7, atol=1e-9)
 
 
 def test_an_ensemble_trains_each_network_as_if_it_were_alone():

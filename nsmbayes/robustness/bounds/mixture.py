@@ -9,7 +9,7 @@ from nsmbayes.robustness.bounds.growth import Growth
 from nsmbayes.robustness.bounds.networks import Layer, interval
 from nsmbayes.robustness.bounds.rounding import down, norm, up
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork
-from nsmbayes.surrogates.mdn import OFF_DIAGONAL, MixtureEnsemble
+from nsmbayes.surrogates.mdn import MixtureEnsemble
 from nsmbayes.surrogates.scaling import SQUASHED
 
 
@@ -24,9 +24,8 @@ def mixture_growth(
     """
     d, scale = len(network.scale_x.scale), np.asarray(network.scale_x.scale)
     D = np.asarray(frame.basis) / scale[:, None]
-    smallest = down(network.floor**2 / norm(D) ** 2 + level**2)
-    # |L|_F^2 of the factor: a diagonal up to the ceiling, and ratios below it
-    largest = network.floor**2 + network.ceiling**2 * d * (1 + OFF_DIAGONAL**2 * (d - 1) / 2)
+    low, largest = network.eigenvalue_bounds
+    smallest = down(low / norm(D) ** 2 + level**2)
     inverse = np.linalg.inv(D)
     at = (origin - np.asarray(network.scale_x.centre)) / scale
     reach = max(_reach(layers, network.components, at, inverse) for layers in _members(network))
