@@ -7,7 +7,7 @@ _SCRIPT = """
 import numpy as np
 import nsmbayes as nsm
 
-rng = np.random.default_rng(0)
+rng = np.random.default_rng(1)  # not the stream of theta
 prior = nsm.GaussianPrior(np.zeros(3), np.ones(3))
 theta = prior.sample((2000,), seed=0)
 brief = nsm.TrainingSettings(batch_size=512, max_epochs=2)

@@ -32,7 +32,7 @@ class Draws(NamedTuple):
     ess_bulk: Float[np.ndarray, " d"]
     """Bulk effective sample size: how many independent draws would be worth as much for the mean."""
     ess_tail: Float[np.ndarray, " d"]
-    """The same for the quantiles of 5 and 95 %."""
+    """Tail effective sample size: likewise for the quantiles of 5 and 95 %."""
     note: str = ""
     """What a user should know of how they were made."""
 

@@ -206,9 +206,9 @@ def test_summary_and_arviz(trained_gnk):
     posterior = trained_gnk.build_posterior(observed.x)
     text = posterior.summary()
     assert "log k" in text
-    doubtful = posterior.weights < 0.1
-    assert (doubtful >= observed.is_outlier).all()
-    assert f"{doubtful.sum()} of 100 observations have a weight below 0.1" in text
+    low = posterior.weights < 0.1
+    assert (low >= observed.is_outlier).all()
+    assert f"{low.sum()} of 100 observations have a weight below 0.1" in text
     data = posterior.to_arviz(draws=50, chains=2)
     assert data.posterior["log B"].shape == (2, 50)
     assert data.observed_data["weight"].shape == (100,)
