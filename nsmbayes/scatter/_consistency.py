@@ -2,7 +2,9 @@
 
 import math
 
-from scipy.special import chdtr, chdtri
+import numpy as np
+from jaxtyping import Float
+from scipy.special import chdtr, chdtri, fdtri
 
 # The reweighted scatter leaves out observations in this upper tail of the chi-squared distribution.
 TAIL = 0.025
@@ -23,6 +25,14 @@ def minimum_rows(d: int) -> int:
 def cutoff(d: int) -> float:
     """The squared distance at which the upper tail of the chi-squared distribution begins."""
     return float(chdtri(d, TAIL))
+
+
+def small_sample_cutoff(d: int, m: Float[np.ndarray, "*b"]) -> Float[np.ndarray, "*b"]:
+    """`cutoff` for the squared distance from the mean of m other points, in the metric of their covariance.
+
+    For Gaussian data that distance has a scaled F distribution (Hotelling); with many points the chi-squared one.
+    """
+    return d * (m**2 - 1) / (m * (m - d)) * fdtri(d, m - d, 1 - TAIL)
 
 
 def consistency_factor(d: int, share: float) -> float:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from nsmbayes.scatter._consistency import TAIL, consistency_factor, cutoff, support_size
+from nsmbayes.scatter._consistency import TAIL, consistency_factor, small_sample_cutoff, support_size
 
 _FINALISTS = 10
 _SEARCH_STEPS = 2
 _MAX_STEPS = 100
 _MAX_EXCHANGES = 500
+_MAX_GROWTH = 20
 # Useful exchanges involve points near the boundary of the subset.
 _BOUNDARY = 24
 # With more points, the search runs on a sample of this size; only its best subsets are refined on all points.
@@ -94,13 +95,37 @@ def _raw(
 def _reweighted(
     points: Points, centre: Centres, shape: Shapes
 ) -> tuple[Float[np.ndarray, "b d d"], Bool[np.ndarray, " b"]]:
-    """The consistent covariance of all points that are not outliers under the raw estimate."""
+    """The consistent covariance of all points that are not outliers, from the raw estimate on.
+
+    With few points per column the raw estimate fits its own subset too well, and by the quantiles of large samples many
+    good points outside it would be outliers. So the set grows in steps until it does not change: each point is
+    measured by the mean and covariance of the others in it, against the quantile of that very distance.
+    """
     d, n = points.shape[1:]
-    raw = shape * consistency_factor(d, support_size(n, d) / n)
-    inlier = (_distances(points, centre, raw) < cutoff(d)).astype(float)
-    scatter = _moments(points, inlier, np.maximum(inlier.sum(axis=2), 1))[1][:, 0]
+    h = support_size(n, d)
+    raw = shape * consistency_factor(d, h / n) * h / (h - 1)
+    distance = _distances(points, centre, raw)[:, 0]
+    nearest = np.partition(distance, h - 1, axis=1)[:, h - 1 : h]
+    inside = (distance <= nearest) | (distance < small_sample_cutoff(d, np.asarray(float(h))))
+    scatter = np.empty((len(points), d, d))
+    moving = np.arange(len(points))
+    for _ in range(_MAX_GROWTH):
+        own, kept = points[moving], inside[moving]
+        m = kept.sum(axis=1).astype(float)[:, None]
+        middle, spread = _moments(own, kept[:, None].astype(float), m)
+        spread = spread * (m / (m - 1) * consistency_factor(d, 1 - TAIL))[..., None, None]
+        scatter[moving] = spread[:, 0]
+        distance = _distances(own, middle, spread)[:, 0]
+        left_out = (m - 2) / (m - 1) * (m / (m - 1)) ** 2 * distance
+        left_out = left_out / np.maximum(1 - m * distance / (m - 1) ** 2, 1e-9)
+        grown = np.where(kept, left_out < small_sample_cutoff(d, m - 1), distance < small_sample_cutoff(d, m))
+        changed = (grown != kept).any(axis=1) & (grown.sum(axis=1) >= h)
+        moving = moving[changed]
+        inside[moving] = grown[changed]
+        if not moving.size:
+            break
     regular = is_regular(shape[:, 0]) & is_regular(scatter)
-    return scatter * consistency_factor(d, 1 - TAIL), regular
+    return scatter, regular
 
 
 def is_regular(scatter: Float[np.ndarray, "b d d"]) -> Bool[np.ndarray, " b"]:

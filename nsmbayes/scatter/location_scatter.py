@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 from nsmbayes._internal import checks
 
 ESTIMATORS = ("mcd", "mad", "sample")
-_ROBUST = ("mcd", "mad")
+_ROBUST = ("mcd", "mad", "guided")
+_KNOWN = (*ESTIMATORS, "guided")  # "guided" needs to be told by what: see `fit_guided`
 
 
 class LocationScatter(eqx.Module):
@@ -35,7 +36,7 @@ class LocationScatter(eqx.Module):
         cls, location: Float[np.ndarray, "*batch d"], scatter: Float[np.ndarray, "*batch d d"], estimator: str
     ) -> "LocationScatter":
         """Factorise a positive definite scatter, or a batch of scatters, in float64 whatever JAX's setting is."""
-        checks.choice(estimator, "estimator", ESTIMATORS)
+        checks.choice(estimator, "estimator", _KNOWN)
         # The correlation matrix is factorised: with columns in very different units the scatter's factor is inaccurate.
         spread = np.sqrt(np.diagonal(scatter, axis1=-2, axis2=-1))
         correlation = scatter / spread[..., :, None] / spread[..., None, :]

@@ -1,10 +1,12 @@
 """A weight of 1 for the bulk of the data that decays like the inverse multiquadric outside it."""
 
+import math
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from scipy.stats import chi
 
 from nsmbayes._internal import checks
 from nsmbayes.serialisation import registered
@@ -26,17 +28,28 @@ class PlateauIMQ(Weight):
             Noise blurs large distances: at a noise level of 6, an outlier at distance 30 is only 5 away. So the loss of
             an observation beyond the cutoff is also multiplied by (1 + (r - cutoff_radius)²)^(-2/ζ), where r is its
             distance before noise is added. Without noise, noise_levels=(0,), the cutoff has no effect.
+        columns: the number of columns for which the radii are meant. Good observations of d columns lie about sqrt(d)
+            from the centre; for another number than this the radius becomes the one that holds the same share of
+            Gaussian observations, and the cutoff stays as far beyond it. None: the radii hold as they are.
+
+    Example:
+        >>> from nsmbayes.weights import PlateauIMQ
+        >>> weight = PlateauIMQ(radius=2.0, cutoff_radius=12.0, columns=1)
+        >>> [round(weight.for_columns(d).radius, 2) for d in (1, 2, 8)]
+        [2.0, 2.49, 3.97]
     """
 
     radius: float = eqx.field(static=True)
     zeta: float = eqx.field(static=True)
     cutoff_radius: float | None = eqx.field(static=True)
+    columns: int | None = eqx.field(static=True)
     kind: ClassVar[str] = "plateau-imq"
 
-    def __init__(self, radius: Any = 2.5, zeta: Any = 1.0, cutoff_radius: Any = None):
+    def __init__(self, radius: Any = 2.5, zeta: Any = 1.0, cutoff_radius: Any = None, columns: int | None = None):
         self.radius = checks.positive(radius, "radius")
         self.zeta = checks.positive(zeta, "zeta")
         self.cutoff_radius = None if cutoff_radius is None else checks.positive(cutoff_radius, "cutoff_radius")
+        self.columns = None if columns is None else checks.integer(columns, "columns", at_least=1)
 
     def squared(self, r: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """w²(r) = (1 + t²)^(-2/ζ), t = max(r - radius, 0), and its derivative."""
@@ -47,6 +60,16 @@ class PlateauIMQ(Weight):
         if self.cutoff_radius is None:
             return super().overall(r)
         return imq_squared(jnp.maximum(jnp.asarray(r) - self.cutoff_radius, 0), self.zeta)[0]
+
+    def for_columns(self, d: int) -> "PlateauIMQ":
+        """With the radii for `d` columns, if it was told how many they are meant for."""
+        if self.columns is None or d == self.columns:
+            return self
+        outside = chi.sf(self.radius, self.columns)
+        # nothing is outside so large a radius but for rounding: the radius grows as the typical distance does
+        radius = chi.isf(outside, d) if outside > 0 else self.radius + math.sqrt(d) - math.sqrt(self.columns)
+        cutoff = None if self.cutoff_radius is None else self.cutoff_radius - self.radius + radius
+        return PlateauIMQ(float(radius), self.zeta, cutoff, d)
 
     @property
     def decay(self) -> float:

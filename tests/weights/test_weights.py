@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from nsmbayes.errors import InputError
 from nsmbayes.serialisation import REGISTRY, decode, encode
@@ -18,6 +19,7 @@ EXAMPLES = [
     PlateauIMQ(),
     PlateauIMQ(radius=1.0, zeta=2.0),
     PlateauIMQ(radius=2.2, zeta=1.0, cutoff_radius=6.0),
+    PlateauIMQ(radius=2.2, zeta=1.0, columns=3),
     SquaredExponential(),
     SquaredExponential(lengthscale=0.1),
     Constant(),
@@ -185,3 +187,43 @@ def test_only_a_cutoff_radius_takes_weight_from_an_observation_at_all_levels(x64
     assert PlateauIMQ(2.0, 1.0, cutoff_radius=6.0).overall(jnp.array(np.inf)) == 0
     with pytest.raises(InputError, match="`cutoff_radius`"):
         PlateauIMQ(cutoff_radius=-1.0)
+
+
+@pytest.mark.parametrize("d", [2, 5, 30])
+def test_a_plateau_for_more_columns_holds_the_same_share_of_gaussian_data(d):
+    weight = PlateauIMQ(radius=2.0, zeta=0.7, cutoff_radius=12.0, columns=1)
+    other = weight.for_columns(d)
+    np.testing.assert_allclose(chi2(d).sf(other.radius**2), chi2(1).sf(4.0), rtol=1e-9)
+    np.testing.assert_allclose(other.cutoff_radius - other.radius, 10)
+    assert (other.zeta, other.columns) == (0.7, d)
+    np.testing.assert_allclose(other.for_columns(1).radius, 2.0, rtol=1e-9)
+    share = (np.linalg.norm(np.random.default_rng(0).standard_normal((20_000, d)), axis=1) < other.radius).mean()
+    np.testing.assert_allclose(share, 0.9545, atol=0.008)  # five standard errors
+
+
+def test_a_weight_for_as_many_columns_as_it_is_meant_for_is_itself():
+    weight = PlateauIMQ(radius=2.0, cutoff_radius=12.0, columns=1)
+    assert weight.for_columns(1) is weight
+    assert PlateauIMQ(radius=2.0, columns=1).for_columns(3).cutoff_radius is None
+
+
+@every_weight
+def test_weights_that_were_not_told_of_columns_stay_as_they_are(weight):
+    if getattr(weight, "columns", None) is None:
+        assert weight.for_columns(8) is weight
+    else:
+        assert weight.for_columns(8) != weight
+
+
+@pytest.mark.parametrize("radius", [1e-9, 20.0, 1e6])
+def test_a_plateau_of_any_size_grows_with_the_columns(radius):
+    """Beyond a radius of about 38 no share is left in double precision."""
+    radii = [PlateauIMQ(radius=radius, columns=1).for_columns(d).radius for d in (1, 2, 8)]
+    assert np.isfinite(radii).all()
+    assert radii[0] < radii[1] < radii[2] < radius + 5
+
+
+def test_bad_numbers_of_columns_are_refused():
+    for bad in (0, 1.5, "three"):
+        with pytest.raises(InputError, match="`columns`"):
+            PlateauIMQ(columns=bad)
