@@ -7,7 +7,7 @@ JOBS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo reproduce test test-baselines test-bench test-interop lint bench bench-sbi clean help
+.PHONY: demo reproduce test test-baselines test-bench test-interop lint bench bench-check bench-sbi clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -38,6 +38,9 @@ lint: $(VENV)/.dev  ## ruff and pyright
 
 bench: $(VENV)/.dev  ## measure side by side, results as JSON in bench/results
 	$(BIN)/python -m bench
+
+bench-check: $(VENV)/.dev  ## measure again and name what got worse than the stored baseline, on an idle machine
+	$(BIN)/python -m bench.check
 
 bench-sbi: $(INTEROP)/.dev  ## measure beside sbi: about half an hour, most of it spent by sbi
 	$(INTEROP)/bin/python -m bench sbi

@@ -6,15 +6,19 @@ from typing import Any, NamedTuple
 
 from bench import (
     batch,
+    budget,
     calibration,
     columns,
     conj_training,
+    devices,
     general,
     identity,
     influence,
     large,
     mcd,
     memory,
+    observations,
+    parameters,
     sbi,
     simulators,
     surrogate,
@@ -44,7 +48,10 @@ BENCHMARKS = {
         "conj": conj_training,
         "calibration": calibration,
         "columns": columns,
+        "parameters": parameters,
+        "budget": budget,
         "large": large,
+        "observations": observations,
         "batch": batch,
         "mcd": mcd,
         "simulators": simulators,
@@ -53,6 +60,7 @@ BENCHMARKS = {
         "general": general,
         "identity": identity,
         "surrogate": surrogate,
+        "devices": devices,
         "sbi": sbi,
     }.items()
 }

@@ -19,3 +19,7 @@ class ConvergenceError(RuntimeError):
 
 class BudgetError(RuntimeError):
     """A method would have called the simulator more often than it was allowed to."""
+
+
+class FailedRepeatsError(RuntimeError):
+    """Some repeats of an experiment failed; all others are saved."""

@@ -28,7 +28,7 @@ from nsmbayes.errors import InputError
 
 Model = TypeVar("Model", bound=eqx.Module)
 
-FORMAT = 2
+FORMAT = 3
 _HEADER, _ARRAYS = "model.json", "arrays.safetensors"
 
 Config = TypeVar("Config")
@@ -258,5 +258,30 @@ def _surrogate_1(options: dict[str, Any], *, paper: bool, noisy: bool) -> dict[s
     return found | ({} if hidden is None else {"base_hidden": hidden})
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {1: _from_format_1}
+def _from_format_2(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """Format 2 had the entries of precision factors component by component, diagonal and others in one triangle."""
+    surrogate = header.get("config", {}).get("surrogate") or {}
+    d = len(arrays.get("model.scale_x.centre", ()))
+    factor = surrogate.get("factor") or ("precision" if d > 5 else "covariance")
+    if surrogate.get("kind") == "mdn" and factor == "precision":
+        K, below = surrogate["components"], d * (d - 1) // 2
+        entries = np.arange(d + below)
+        old = np.concatenate([entries[d:], entries[::-1]]).reshape(d, d)
+        entries = np.arange(below)
+        new = np.concatenate([entries[d - 1 :], entries[::-1]]).reshape(d - 1, d - 1)
+        rows, columns = np.tril_indices(d, -1)
+        lower = old[rows, columns][np.argsort(new[rows - 1, columns])]
+        start = (d + below) * np.arange(K)[:, None]
+        order = np.concatenate([(start + np.diagonal(old)).ravel(), (start + lower).ravel()]) + K + K * d
+        order = np.concatenate([np.arange(K + K * d), order])
+        last = f"model.layers[{len(surrogate.get('hidden') or (64, 64, 64))}]"
+        moved = {name: arrays[name].take(order, axis=-1 - name.endswith(".weight")) for name in arrays if last in name}
+        arrays = arrays | moved
+    return header | {"format": 3}, arrays
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
+    1: _from_format_1,
+    2: _from_format_2,
+}
 """From each older format to the next."""

@@ -1,5 +1,6 @@
 """Every benchmark runs, at sizes that say nothing about speed, and writes what it promises."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
 NAMES = (
-    "conj", "calibration", "columns", "large", "batch", "mcd", "simulators", "memory", "influence", "general",
-    "identity", "surrogate",
+    "conj", "calibration", "columns", "parameters", "budget", "large", "observations", "batch", "mcd", "simulators",
+    "memory", "influence", "general", "identity", "surrogate", "devices",
 )  # fmt: skip
 BESIDE_SBI = "sbi"  # runs where sbi is installed: see tests/interop
 
@@ -47,8 +49,65 @@ def test_an_unknown_benchmark_is_refused(monkeypatch, capsys):
     assert f"there are {', '.join((*NAMES, BESIDE_SBI))}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", [*NAMES, BESIDE_SBI])
-def test_stored_results_are_of_the_full_sizes(name):
-    document = json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
-    assert document["name"] == name
-    assert max(v for v in document["sizes"].values() if isinstance(v, int)) >= 100
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_stored_results_are_of_the_full_sizes(path):
+    document = json.loads(path.read_text())
+    if path.stem == "baseline":
+        assert all(value > 0 for value in document["ratios"].values())
+        return
+    assert document["name"] == path.stem
+    assert path.stem in (*NAMES, BESIDE_SBI)
+    sizes = [size for value in document["sizes"].values() for size in (value if isinstance(value, list) else [value])]
+    assert max(size for size in sizes if isinstance(size, int)) >= 100
+
+
+@pytest.fixture
+def check(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    return importlib.import_module("bench.check")
+
+
+def _measured(*, slower=1.0, rate=100.0):
+    """What `nsmbayes bench --json` might write on a machine `rate / 100` times as fast; NSM-Bayes can be slower."""
+    faster = rate / 100
+    row = {"compile_s": 10 / faster}
+    posterior = {"seconds": 2 * slower / faster, "effective_draws_per_s": 500 * faster / slower, "what": "NSM-Bayes"}
+    device = {
+        "device": "cpu",
+        "matrix_gflops": {"float32": 2 * rate, "float64": rate},
+        "training": [row | {"d_x": 1, "us_per_simulation": 3 / faster}],
+        "posteriors": [row | posterior],
+    }
+    return {
+        "machine": {},
+        "load_before": [0, 0, 0],
+        "import_s": 2 / faster,
+        "devices": [device | {"device": "gpu"}, device],
+    }
+
+
+def test_the_check_names_what_got_worse(check):
+    baseline = check.ratios(_measured())
+    assert check.losses(baseline, baseline) == []
+    assert check.losses(check.ratios(_measured(slower=1.19)), baseline) == []
+    assert check.losses(check.ratios(_measured(slower=0.5)), baseline) == []
+    worse = check.losses(check.ratios(_measured(slower=1.3)), baseline)
+    assert [line.split(": ")[0] for line in worse] == ["NSM-Bayes, posterior", "NSM-Bayes, thousand effective draws"]
+    assert all("30% worse" in line for line in worse)
+    assert check.losses({}, baseline) == [f"{name}: not measured" for name in baseline]
+
+
+def test_the_check_does_not_mind_another_machine(check):
+    assert check.losses(check.ratios(_measured(rate=20.0)), check.ratios(_measured())) == []
+
+
+def test_the_check_exits_with_one_if_something_got_worse(check, tmp_path, capsys):
+    before, now, baseline = (tmp_path / f"{name}.json" for name in ("before", "now", "baseline"))
+    before.write_text(json.dumps(_measured()))
+    now.write_text(json.dumps(_measured(slower=2.0)))
+    where = ["--baseline", str(baseline)]
+    assert check.main(["--store", "--from", str(before), *where]) == 0
+    assert check.main(["--from", str(before), *where]) == 0
+    assert "none of 6" in capsys.readouterr().out
+    assert check.main(["--from", str(now), *where]) == 1
+    assert "NSM-Bayes, posterior: 100% worse" in capsys.readouterr().out

@@ -1,6 +1,5 @@
 """Run compiled JAX functions on all cores: XLA uses little more than one core for a computation with small arrays."""
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.processor import cores
 
 _BLOCK = 64  # rows per call on a CPU
 _WIDE_BLOCK = 256  # rows per call on a GPU, which evaluates all rows of a block at once
@@ -33,11 +33,6 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
         [(function, block, np.asarray(count), shared) for block, count in zip(blocks, counts, strict=True)],
     )
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
-
-
-def cores() -> int:
-    """The number of cores this process may use, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def clear_cache() -> None:

@@ -12,6 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from nsmbayes._internal.compilation import keep_compiled_programs
+
+keep_compiled_programs()  # here, because every module that computes imports this one
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

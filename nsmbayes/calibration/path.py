@@ -2,7 +2,8 @@
 
 Adaptive importance sampling leaves draws at all learning rates from 0, the prior, upwards. Pooled, they are draws from
 one mixture, broad enough that reweighting them to the posterior of a resample, at any rate, leaves many effective
-draws; where it does not, the rate is not judged.
+draws; where it does not, the rate is not judged. With more than six parameters few effective draws are left,
+and coverage is that of posteriors moved by linear response.
 """
 
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ from nsmbayes.calibration.base import (
     CalibrationResult,
     CalibrationStatus,
     check_options,
-    resample_counts,
 )
 from nsmbayes.calibration.importance import normalised, reweighted_coverage
+from nsmbayes.calibration.linear_response import linear_coverage
 from nsmbayes.calibration.sampled import SampledProblem
 from nsmbayes.errors import InputError
+from nsmbayes.priors import UnconstrainedPrior
 from nsmbayes.samplers import Target, log_prior, minimise, total_loss
-from nsmbayes.samplers.independence import adapt
+from nsmbayes.samplers.independence import FEW, adapt
 from nsmbayes.serialisation import registered
 
 
@@ -47,7 +49,8 @@ class PathCalibration(Calibration[SampledProblem]):
             hardly identify a parameter it can lie so far out that no region contains it.
         particles: draws per stage of the sweep.
         grid: number of learning rates tried.
-        least_ess: effective draws, on average over the resamples, below which a rate is not judged.
+        least_ess: effective draws, on average over the resamples, below which a rate is not judged by reweighting. With
+            more than six parameters lower rates are judged by linear response instead.
     """
 
     kind = "path"
@@ -73,7 +76,7 @@ class PathCalibration(Calibration[SampledProblem]):
 
     def calibrate(self, problem: SampledProblem, *, seed: int) -> CalibrationResult:
         """The learning rate for the data behind `problem`."""
-        counts = resample_counts(problem.n, self.bootstraps, np.random.default_rng(seed))
+        counts = problem.resample_counts(self.bootstraps, np.random.default_rng(seed))
         target, draws = problem.draw(self.largest, seed)
         minimiser = None
         if self.reference == "minimiser":
@@ -82,9 +85,17 @@ class PathCalibration(Calibration[SampledProblem]):
         log_weights = -self.largest * (losses.resampled - losses.full)
         reference = draws.flat.mean(axis=0) if minimiser is None else minimiser
         coverage, ess = reweighted_coverage(draws.flat, log_weights, reference, self.target)
-        if coverage >= self.target and ess * len(draws.flat) >= self.least_ess:
+        enough, how = ess * len(draws.flat) >= self.least_ess, "along a tempered path"
+        if enough and coverage >= self.target:
             betas, coverages = np.array([self.largest]), np.array([coverage])
             beta, status = self.largest, CalibrationStatus.UNBOUNDED
+        elif minimiser is None and draws.flat.shape[1] > FEW:
+            how = "by linear response"
+            betas = np.geomspace(self.smallest, self.largest, self.grid)
+            coverages = linear_coverage(
+                draws.flat, losses.resampled - losses.full, self.largest, _covariance(target.prior), betas, self.target
+            )
+            beta, status = choose(betas, coverages, self.target)
         else:
             pool = sweep(target, self.largest, self.particles, seed)
             losses = problem.total_losses(target, pool.positions, counts)
@@ -98,7 +109,7 @@ class PathCalibration(Calibration[SampledProblem]):
             target=self.target,
             minimiser=minimiser,
             status=status,
-            method="bootstrap coverage along a tempered path",
+            method=f"bootstrap coverage {how}",
             bootstraps=self.bootstraps,
         )
 
@@ -124,6 +135,11 @@ def choose(
     if met[-1] == len(betas) - 1:
         return float(betas[-1]), CalibrationStatus.UNBOUNDED
     return float(betas[met[-1]]), CalibrationStatus.REACHED if met[-1] < judged[-1] else CalibrationStatus.PARTLY_JUDGED
+
+
+@double_precision
+def _covariance(prior: UnconstrainedPrior) -> Float[np.ndarray, "d d"]:
+    return np.atleast_2d(np.cov(np.asarray(prior.sample(jax.random.key(0), 4000)).T))
 
 
 class Pool(NamedTuple):

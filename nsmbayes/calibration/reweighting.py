@@ -17,7 +17,6 @@ from nsmbayes.calibration.base import (
     CalibrationResult,
     CalibrationStatus,
     check_options,
-    resample_counts,
 )
 from nsmbayes.calibration.importance import reweighted_coverage
 from nsmbayes.calibration.sampled import SampledProblem
@@ -62,7 +61,7 @@ class ReweightingCalibration(Calibration[SampledProblem]):
         minimiser = loss_minimiser_by_adam(target, draws.flat.mean(axis=0))
         betas, coverages, status = [], [], CalibrationStatus.STEPS
         for t in range(self.steps):
-            counts = resample_counts(problem.n, self.bootstraps, rng)
+            counts = problem.resample_counts(self.bootstraps, rng)
             log_weights = (sampled_at - beta * counts) @ losses.T
             coverage, ess = reweighted_coverage(draws.flat, log_weights, minimiser, self.target)
             if ess < self.refresh and sampled_at != beta:

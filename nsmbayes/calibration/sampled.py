@@ -8,10 +8,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.parallel import map_rows
-from nsmbayes.calibration.base import CalibrationProblem
+from nsmbayes.calibration.base import CalibrationProblem, resample_counts
 from nsmbayes.losses import Loss
-from nsmbayes.priors import UnconstrainedPrior
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Draws, Sampler, Target, each_loss
+from nsmbayes.samplers.compression import ACCEPTED, CHECKED, Compression
+
+_ATTEMPTS = 2  # to sample again, from a subset that was weighted anew
+
+
+Counts = Int[np.ndarray, "resamples n"] | Float[np.ndarray, "resamples n"]
 
 
 class SampledDraws(NamedTuple):
@@ -44,19 +50,52 @@ class SampledProblem(CalibrationProblem):
             self._drawn[beta, seed] = SampledDraws(target, self._sampler.sample(target, seed=seed))
         return self._drawn[beta, seed]
 
+    def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
+        """How often each observation occurs in each bootstrap resample."""
+        return resample_counts(self.n, resamples, rng)
+
     def each_loss(self, target: Target, draws: Draws) -> Float[np.ndarray, "draws n"]:
         """The loss of each observation at the draws."""
         return each_loss(target, draws.flat)
 
-    def total_losses(
-        self, target: Target, positions: Float[np.ndarray, "draws d"], counts: Int[np.ndarray, "resamples n"]
-    ) -> TotalLosses:
+    def total_losses(self, target: Target, positions: Float[np.ndarray, "draws d"], counts: Counts) -> TotalLosses:
         """The losses of resamples at unconstrained parameters, without a table of every observation's.
 
         The weights of the observations stay those of the full data.
         """
         full, resampled = map_rows(_totals, positions, target, counts.astype(float))
         return TotalLosses(full, resampled.T)
+
+
+class CompressedProblem(SampledProblem):
+    """The posterior of very many observations, by a weighted subset of them; see `samplers.compression`."""
+
+    def __init__(self, prior: UnconstrainedPrior, compression: Compression, sampler: Sampler):
+        super().__init__(prior, compression.loss, compression.full.n, sampler)
+        self.compression = compression
+
+    def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
+        """What the observations of the subset count in resamples of all n, relative to their weights.
+
+        The loss of n resampled observations varies around that of the data with n times the covariance of one
+        observation's. A resample of the m in the subset varies with m times the same covariance, so that its
+        deviation, sqrt(n / m) times as large, has the right one.
+        """
+        n, m = self.n, self.compression.observations
+        return 1 + np.sqrt(n / m) * (resample_counts(m, resamples, rng) - 1) / self.compression.weights
+
+    def check(self, beta: float, seed: int) -> Compression:
+        """Compare the loss of the subset with that of all at fresh draws; where it is off, match it there, once."""
+        for attempt in range(_ATTEMPTS):
+            flat = self.draw(beta, seed).draws.flat
+            some = flat[np.linspace(0, len(flat) - 1, CHECKED).astype(int)]
+            found = self.compression.checked(constrain_rows(self._prior, some), beta)
+            if found.error <= ACCEPTED or attempt == _ATTEMPTS - 1:
+                self.compression = found
+                break
+            self.compression = found.refined(beta)
+            self._loss, self._drawn = self.compression.loss, {}
+        return self.compression
 
 
 def _totals(u: Float[Array, " d"], target: Target, counts: Float[Array, "resamples n"]):

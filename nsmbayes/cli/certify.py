@@ -4,23 +4,11 @@ import argparse
 import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from nsmbayes._internal.files import write_text
 from nsmbayes.cli.inputs import load_method, read_csv
 from nsmbayes.posteriors import Outlier, outlier_table
-from nsmbayes.posteriors.outliers import SHOWN
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
-    parser.add_argument("model", type=Path, help="folder written by save() or by nsmbayes demo")
-    parser.add_argument("data", type=Path, help="CSV file; a first line of names is allowed")
-    parser.add_argument("--beta", type=float, help="learning rate; calibrated if left out")
-    parser.add_argument("--outliers", type=int, default=SHOWN, help=f"observations to list (default: {SHOWN})")
-    parser.add_argument("--json", type=Path, help="file for the certificate and the table")
-    parser.add_argument("--seed", type=int, default=0)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,21 +2,11 @@
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 from nsmbayes import tasks
 from nsmbayes.methods import NLE, NSMBayes, NSMBayesConj
 from nsmbayes.report import write_report
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
-    parser.add_argument("--task", default="gnk", help="which built-in task (default: gnk)")
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the report (default: demo)")
-    parser.add_argument("--simulations", type=int, default=100_000)
-    parser.add_argument("--observations", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,22 +4,11 @@ import argparse
 import csv
 import io
 import json
-from pathlib import Path
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.files import write_text
 from nsmbayes.cli.inputs import load_method, read_csv
 from nsmbayes.report import write_report
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
-    parser.add_argument("model", type=Path, help="folder written by save() or by nsmbayes demo")
-    parser.add_argument("data", type=Path, help="CSV file; a first line of names is allowed")
-    parser.add_argument("--out", type=Path, help="folder for posterior.json, draws.csv and report.html")
-    parser.add_argument("--beta", type=float, help="learning rate; calibrated if left out")
-    parser.add_argument("--draws", type=int, default=1000, help="posterior draws to write (default: 1000)")
-    parser.add_argument("--seed", type=int, default=0)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,26 +15,6 @@ from nsmbayes.errors import InputError
 from nsmbayes.experiments import DataSpec, Experiment, ExperimentResult, Store, StoredRepeat, catalogue
 from nsmbayes.experiments import run as run_experiment
 from nsmbayes.experiments.render import render, summarise
-from nsmbayes.experiments.spec import PRESETS
-from nsmbayes.methods import METHODS
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
-    known = ", ".join(catalogue.EXPERIMENTS)
-    parser.add_argument("task", help=f"one of {known}, or all for those of the paper")
-    parser.add_argument("--methods", help=f"comma-separated, of {', '.join(METHODS)} (default: the experiment's)")
-    parser.add_argument("--preset", default="default", choices=list(PRESETS))
-    parser.add_argument("--repeats", type=int, help="default: the experiment's")
-    parser.add_argument("--seed", type=int, default=0, help="of the first repeat (default: 0)")
-    parser.add_argument("--simulations", type=int, help="default: the experiment's")
-    parser.add_argument("--observations", type=int, help="default: the experiment's")
-    parser.add_argument("--contamination", help="one of the task's, or none (default: the experiment's)")
-    parser.add_argument("--out", type=Path, help="folder for repeats and draws (default: reproduction)")
-    parser.add_argument("--json", type=Path, help="one file for all rows, rewritten after every repeat")
-    parser.add_argument("--resume", action="store_true", help="keep the repeats that are finished, run the others")
-    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
-    parser.add_argument("--dask", help="address of a Dask scheduler to run repeats on, or 'local'")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,11 +1,12 @@
 """Experiments: what is run (`spec`, `catalogue`), how (`runner`), what comes of it (`results`, `store`), and the tables
 and figures that show it (`render`)."""
 
+from nsmbayes.errors import FailedRepeatsError
 from nsmbayes.experiments.method_cache import Effort
 from nsmbayes.experiments.outliers import place_outliers
 from nsmbayes.experiments.results import ExperimentResult
 from nsmbayes.experiments.rows import Row, Trace
-from nsmbayes.experiments.runner import FailedRepeatsError, run
+from nsmbayes.experiments.runner import run
 from nsmbayes.experiments.spec import DataSpec, Experiment, MethodSpec
 from nsmbayes.experiments.store import Store, StoredRepeat
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from nsmbayes._internal import parallel
+from nsmbayes._internal import processor
 
 _PACKAGES = ("nsmbayes", "jax", "jaxlib", "numpy", "scipy", "scikit-learn")
 
@@ -19,7 +19,7 @@ def facts() -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _cpu_model(),
-        "cores": parallel.cores(),
+        "cores": processor.cores(),
         "memory_gib": _memory_gib(),
         "system": f"{platform.system()} {platform.machine()}",
         "jax_device": jax.devices()[0].device_kind,

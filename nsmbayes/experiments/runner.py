@@ -6,17 +6,13 @@ from typing import Protocol
 
 from tqdm import tqdm
 
-from nsmbayes._internal import parallel
-from nsmbayes.errors import BudgetError, InputError
+from nsmbayes._internal import processor
+from nsmbayes.errors import BudgetError, FailedRepeatsError, InputError
 from nsmbayes.experiments.executors import in_processes, on_dask
 from nsmbayes.experiments.method_cache import Effort
 from nsmbayes.experiments.repeat import RepeatResult, run_group
 from nsmbayes.experiments.spec import Experiment
 from nsmbayes.experiments.store import Store, StoredRepeat
-
-
-class FailedRepeatsError(RuntimeError):
-    """Some repeats of an experiment failed; all others are saved."""
 
 
 class RunGroup(Protocol):
@@ -86,7 +82,7 @@ def _in_some_order(
     dask: str | None,
     progress: bool,
 ) -> Iterable[list[RepeatResult] | Exception]:
-    workers = min(parallel.cores() if workers is None else workers, len(groups))
+    workers = min(processor.cores() if workers is None else workers, len(groups))
     if dask is not None:
         return on_dask(work, groups, dask, workers)
     if workers > 1:

@@ -1,5 +1,6 @@
 """Losses of a data set under any surrogate, by evaluation: one number per observation, as a function of theta."""
 
+import dataclasses
 from abc import abstractmethod
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +17,8 @@ from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import Density, Frame, Surrogate
 from nsmbayes.weights import Constant, Weighting, evaluate_many, overall_many
 
-_CHUNK = 8192  # points whose derivatives are in memory at once, per theta
+_CHUNK = 8192  # numbers, points times columns, whose derivatives are in memory at once, per theta
+_TOGETHER = 4096  # points of all levels up to which levels are computed together: calls cost more than arithmetic
 
 
 class Loss(eqx.Module):
@@ -101,6 +103,35 @@ class NSMLoss(Loss):
         """Sum over the observations."""
         return (self.total_weights * self._at_points(theta)).sum()
 
+    @double_precision
+    def reweighted(self, multiples: Float[np.ndarray, " n"]) -> "NSMLoss":
+        """The loss in which each observation counts a multiple of what it counts here."""
+        overall = np.asarray(self.overall) * multiples
+        weights = overall[:, None] * np.asarray(self.quadrature_weight)
+        index, shape = np.asarray(self.node_index), self.total_weights.shape
+        totals = np.bincount(index.ravel(), weights.ravel(), minlength=shape[0] * shape[1]).reshape(shape)
+        return dataclasses.replace(self, overall=jnp.asarray(overall), total_weights=jnp.asarray(totals))
+
+    @double_precision
+    def only(self, rows: Int[np.ndarray, " k"]) -> "NSMLoss":
+        """The loss of some observations, at the nodes that they have here; for several columns.
+
+        There every observation has as many nodes of its own at each level.
+        """
+        groups, nodes = self.y.shape[0], self.node_index.shape[1] // self.y.shape[0]
+        old = np.asarray(self.node_index)[rows].reshape(len(rows), groups, nodes)
+        new = np.arange(old.size).reshape(groups, len(rows), nodes).transpose(1, 0, 2).reshape(len(rows), -1)
+        index = old.transpose(1, 0, 2).reshape(groups, -1) % self.y.shape[1]
+        level = np.arange(groups)[:, None]
+        picked = {name: getattr(self, name)[level, index] for name in ("y", "w2", "grad_w2", "total_weights")}
+        return dataclasses.replace(
+            self,
+            **picked,
+            node_index=jnp.asarray(new),
+            quadrature_weight=self.quadrature_weight[rows],
+            overall=self.overall[rows],
+        )
+
     def _at_points(self, theta: Float[Array, " d_theta"]) -> Float[Array, "groups points"]:
         shared_h = self.h.shape[1] == 1
 
@@ -112,6 +143,8 @@ class NSMLoss(Loss):
             return _in_chunks(losses, points if shared_h else (h, *points))
 
         groups = (self.h, self.y, self.w2, self.grad_w2)
+        if shared_h and self.w2.size <= _TOGETHER:
+            return jax.vmap(group)(*groups)
         return jax.lax.map(lambda one: group(*one), groups)  # one level at a time: its arrays fit into a core's cache
 
 
@@ -164,12 +197,14 @@ class NSMSetting(NamedTuple):
 
 def _in_chunks(function: Any, rows: Any) -> Any:
     """`function` of many rows; of very many, in chunks whose intermediate values are computed again for gradients."""
-    total = len(jax.tree.leaves(rows)[0])
-    if total <= _CHUNK:
+    arrays = jax.tree.leaves(rows)
+    total = len(arrays[0])
+    size = _CHUNK // max(a.shape[1] for a in arrays if a.ndim == 2)
+    if total <= size:
         return function(rows)
-    chunks = -(-total // _CHUNK)
+    chunks = -(-total // size)
     padded = jax.tree.map(
-        lambda a: jnp.concatenate([a, jnp.broadcast_to(a[:1], (chunks * _CHUNK - total, *a.shape[1:]))]), rows
+        lambda a: jnp.concatenate([a, jnp.broadcast_to(a[:1], (chunks * size - total, *a.shape[1:]))]), rows
     )
-    parts = jax.tree.map(lambda a: a.reshape(chunks, _CHUNK, *a.shape[1:]), padded)
+    parts = jax.tree.map(lambda a: a.reshape(chunks, size, *a.shape[1:]), padded)
     return jax.lax.map(jax.checkpoint(function), parts).reshape(-1)[:total]  # pyright: ignore[reportPrivateImportUsage]

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import in_double
@@ -18,18 +18,23 @@ from nsmbayes.losses.evaluated import LossSetting
 from nsmbayes.methods.base import SurrogateMethod, require_trained
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.priors import draw_prior, unconstrained
-from nsmbayes.samplers import Sampler, as_sampler
+from nsmbayes.samplers import Compression, Sampler, as_sampler
 from nsmbayes.serialisation import fill_model, model_arrays, require_array
-from nsmbayes.surrogates import MDN, Density, Scalers, SurrogateConfig, as_surrogate, fit_standardiser
-from nsmbayes.training import Augment, TrainingSettings, as_settings, fit
+from nsmbayes.surrogates import (
+    MDN,
+    Density,
+    MixtureDensityNetwork,
+    Scalers,
+    SurrogateConfig,
+    Trend,
+    as_surrogate,
+    fit_standardiser,
+)
+from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_density
 
 _TRAINING = TrainingSettings(
     learning_rate=3e-3, weight_decay=0.0, batch_size=512, max_epochs=40, patience=20, schedule="cosine"
 )
-
-
-def _training_loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
-    return density.training_loss(t, z)
 
 
 class LikelihoodMethod(SurrogateMethod):
@@ -97,9 +102,8 @@ class LikelihoodMethod(SurrogateMethod):
         scalers = Scalers(fit_standardiser(x, self.scaling, "x"), fit_standardiser(theta, "robust", "theta"))
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
         key_init, key_fit = jax.random.split(seed_key(seed))
-        density, self.history = fit(
+        density, self.history = fit_density(
             self.surrogate.build(key_init, scalers, noise=self._noise),
-            _training_loss,
             scalers.theta.standardise(theta),
             scalers.x.standardise(x),
             settings=as_settings(settings, self.default_training(x.shape[1])),
@@ -184,11 +188,19 @@ class LikelihoodMethod(SurrogateMethod):
         beta: float,
         calibration: CalibrationResult | None,
         seed: int,
+        compression: Compression | None = None,
     ) -> GeneralisedPosterior:
         """The posterior at a learning rate, and a warning if its chains disagree."""
         target, result = problem.draw(beta, seed)
         posterior = GeneralisedPosterior(
-            self._provenance(), target, result, x, setting, dequantised=dequantised, calibration=calibration
+            self._provenance(),
+            target,
+            result,
+            x,
+            setting,
+            dequantised=dequantised,
+            calibration=calibration,
+            compression=compression,
         )
         if not posterior.converged:
             warnings.warn(
@@ -206,7 +218,7 @@ class LikelihoodMethod(SurrogateMethod):
 
     def _saved_arrays(self) -> dict[str, np.ndarray]:
         arrays = model_arrays(self.density)
-        if _shapes(arrays) != _shapes(model_arrays(self._blank(self.d_x))):
+        if _shapes(arrays) != _shapes(model_arrays(self._blank(self.d_x, arrays))):
             raise InputError(
                 "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, and "
                 "adopt it again."
@@ -215,12 +227,15 @@ class LikelihoodMethod(SurrogateMethod):
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
         self._x_range = require_array(arrays, "x_range")
-        self._network = fill_model(self._blank(self._x_range.shape[1]), arrays)
+        self._network = fill_model(self._blank(self._x_range.shape[1], arrays), arrays)
 
-    def _blank(self, d_x: int) -> Density:
-        """The surrogate that training would start from, in other units."""
+    def _blank(self, d_x: int, arrays: dict[str, np.ndarray]) -> Density:
+        """The surrogate that training would start from, in other units; with a trend if `arrays` have one."""
         scalers = Scalers.blank(d_x, self.support.dim)
-        return in_double(self.surrogate.build(jax.random.key(0), scalers, noise=self._noise))
+        initial = self.surrogate.build(jax.random.key(0), scalers, noise=self._noise)
+        if isinstance(initial, MixtureDensityNetwork) and "model.trend.slope" in arrays:
+            initial = replace(initial, trend=Trend.blank(d_x, self.support.dim))
+        return in_double(initial)
 
 
 def _shapes(arrays: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:

@@ -2,26 +2,32 @@
 
 from typing import Any, Self
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import (
     Calibration,
+    CompressedProblem,
     PathCalibration,
     ReweightingCalibration,
     SampledProblem,
     as_calibration,
 )
 from nsmbayes.errors import InputError
-from nsmbayes.losses import DEFAULT_NOISE_LEVELS, NSMSetting, check_noise_levels
+from nsmbayes.losses import DEFAULT_NOISE_LEVELS, NLESetting, NSMSetting, check_noise_levels
 from nsmbayes.methods.likelihood import LikelihoodMethod
 from nsmbayes.methods.nle import PAPER_FLOW
 from nsmbayes.posteriors import GeneralisedPosterior
-from nsmbayes.scatter import ESTIMATORS, fit_location_scatter
+from nsmbayes.samplers import MANY, compress, trimmed_fit
+from nsmbayes.scatter import ESTIMATORS, LocationScatter, fit_guided, fit_location_scatter
 from nsmbayes.surrogates import Density, NoisyFlow, require_smooth
 from nsmbayes.training import Augment, correlated_noise
 from nsmbayes.weights import IMQ, PlateauIMQ, Weight, Weighting, as_weight
+
+_GUESSED_FROM = 400  # observations, at most: a first guess of the parameter needs no more
 
 
 class NSMBayes(LikelihoodMethod):
@@ -36,8 +42,12 @@ class NSMBayes(LikelihoodMethod):
     Args:
         prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
         weight: how observations are trusted as a function of their distance from the bulk; by default fully up to two
-            robust standard deviations, and less at every noise level beyond twelve.
-        scatter: the estimator of location and scatter behind the weight: "mcd", "mad", or "sample" (not robust).
+            robust standard deviations, and less at every noise level beyond twelve. With several columns, up to the
+            distance that holds as many Gaussian observations, and beyond that plus ten.
+        scatter: the estimator of location and scatter behind the weight. "guided" (default) is "mcd" in one column; in
+            more it is shrunk towards the surrogate's own scatter at a robust first guess of the parameter
+            (`scatter.fit_guided`), so that few observations, or a tight group of outliers, do not mislead it. Or "mcd",
+            "mad", or "sample" (not robust).
         noise_levels: noise levels in units of the robust scale of the observations, or (0,).
         whiten: compute the loss in whitened coordinates; if not, in the user's units, as in the paper.
         calibration: how beta is chosen where `build_posterior` is not given one: a `PathCalibration` (default), a
@@ -52,14 +62,14 @@ class NSMBayes(LikelihoodMethod):
     """
 
     name, label = "nsm-bayes", "NSM-Bayes"
-    default_weight = PlateauIMQ(radius=2.0, zeta=1.0, cutoff_radius=12.0)
+    default_weight = PlateauIMQ(radius=2.0, zeta=1.0, cutoff_radius=12.0, columns=1)
 
     def __init__(
         self,
         prior: Any,
         *,
         weight: Weight | None = None,
-        scatter: str = "mcd",
+        scatter: str = "guided",
         noise_levels: tuple[float, ...] = DEFAULT_NOISE_LEVELS,
         whiten: bool = True,
         calibration: Calibration[SampledProblem] | None = PathCalibration(),  # noqa: B008 (frozen)
@@ -67,7 +77,7 @@ class NSMBayes(LikelihoodMethod):
     ):
         super().__init__(prior, **options)
         self.weight = as_weight(weight if weight is not None else self.default_weight)
-        self.scatter = checks.choice(scatter, "scatter", ESTIMATORS)
+        self.scatter = checks.choice(scatter, "scatter", ("guided", *ESTIMATORS))
         self.noise_levels = tuple(check_noise_levels(noise_levels).tolist())
         self.whiten = checks.flag(whiten, "whiten")
         if calibration is not None:
@@ -83,6 +93,7 @@ class NSMBayes(LikelihoodMethod):
             "sampler": "slice",
             "warmup": 500,
             "weight": IMQ(zeta=1.0),
+            "scatter": "mcd",
             "noise_levels": (0.0,),
             "whiten": False,
             "calibration": ReweightingCalibration(initial_beta=initial_beta),
@@ -94,6 +105,9 @@ class NSMBayes(LikelihoodMethod):
     ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
+        More than 2,000 observations in several columns are represented by a weighted subset of them. How well its loss
+        reproduces that of all is measured: see `compression` of the posterior, and its summary.
+
         Args:
             x: the observations, outliers included.
             beta: the learning rate; by default what the method's calibration finds.
@@ -103,21 +117,37 @@ class NSMBayes(LikelihoodMethod):
         x, seed = self._observations(x), checks.integer(seed, "seed")
         dequantised = self._dequantise(x, seed, 1)
         setting = self.setting(dequantised, weight)
-        problem = SampledProblem(self.support, setting.loss(dequantised), len(x), self.sampler)
+        chosen = 1.0 if beta is None else checks.positive(beta, "beta")
+        if len(x) > MANY and x.shape[1] > 1:
+            found = compress(self.support, setting, dequantised, beta=chosen, seed=seed)
+            problem = CompressedProblem(self.support, found, self.sampler)
+        else:
+            problem = SampledProblem(self.support, setting.loss(dequantised), len(x), self.sampler)
         result = None
-        if beta is not None:
-            beta = checks.positive(beta, "beta")
-        elif self.calibration is not None:
+        if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
-            beta = result.beta
-        chosen = 1.0 if beta is None else beta
-        return self._posterior(x, dequantised, setting, problem, beta=chosen, calibration=result, seed=seed)
+            chosen = result.beta
+        compression = problem.check(chosen, seed) if isinstance(problem, CompressedProblem) else None
+        return self._posterior(
+            x, dequantised, setting, problem, beta=chosen, calibration=result, seed=seed, compression=compression
+        )
 
     def setting(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None = None) -> NSMSetting:
         """The loss with the weight and the coordinates that follow from observations `x`."""
-        weight = self.weight if weight is None else as_weight(weight)
-        weighting = Weighting(weight, fit_location_scatter(x, estimator=self.scatter))
+        weight = (self.weight if weight is None else as_weight(weight)).for_columns(x.shape[1])
+        weighting = Weighting(weight, self._location_scatter(x))
         return NSMSetting.of(self.density, weighting, self.noise_levels, whiten=self.whiten)
+
+    @double_precision
+    def _location_scatter(self, x: Float[np.ndarray, "n d_x"]) -> LocationScatter:
+        if self.scatter != "guided":
+            return fit_location_scatter(x, estimator=self.scatter)
+        if x.shape[1] == 1:
+            return fit_location_scatter(x)
+        some = x[np.random.default_rng(0).permutation(len(x))[:_GUESSED_FROM]]
+        guess = trimmed_fit(self.support, NLESetting.of(self.density, x.shape[1]).loss(some), seed=0)
+        moments = self.density.moments(jnp.asarray(guess))
+        return fit_guided(x, None if moments is None else np.asarray(moments.covariance))
 
     @property
     def _noise(self) -> tuple[float, float] | None:

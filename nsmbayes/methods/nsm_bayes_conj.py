@@ -94,7 +94,7 @@ class NSMBayesConj(SurrogateMethod):
     name, label = "nsm-bayes-conj", "NSM-Bayes-conj"
     training = TrainingSettings(learning_rate=1e-2, batch_size=256, max_epochs=150, patience=150, schedule="cosine")
     """A learning rate that starts high and falls to zero over few epochs, all of which are made."""
-    default_weight = PlateauIMQ(radius=1.25, zeta=1.0, cutoff_radius=5.0)
+    default_weight = PlateauIMQ(radius=1.25, zeta=1.0, cutoff_radius=5.0, columns=1)
     """With noise levels."""
 
     def __init__(
@@ -258,7 +258,7 @@ class NSMBayesConj(SurrogateMethod):
         return len(self.family.scale_x.scale)
 
     def _recipe(self, weight: Weight | None) -> LossRecipe:
-        weight = self.weight if weight is None else as_weight(weight)
+        weight = (self.weight if weight is None else as_weight(weight)).for_columns(self.d_x)
         return LossRecipe(self.family, weight, self.scatter, self.whiten, self.noise_levels)
 
     def _prior_or(self, prior: Any) -> GaussianPrior:

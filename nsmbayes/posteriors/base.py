@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes.calibration import CalibrationResult
@@ -156,9 +156,9 @@ class Posterior(ABC):
         """The observations with the smallest weights, at most `count` of them, and how much each matters."""
         rows = np.argsort(weights := self.weights, kind="stable")[: checks.integer(count, "count", at_least=1)]
         try:
-            kl, reliable = self.leave_one_out()
+            kl, reliable = self._influence_of(rows)
         except InputError:
-            kl, reliable = np.full(self.n, np.nan), np.zeros(self.n, bool)
+            kl, reliable = np.full(len(rows), np.nan), np.zeros(len(rows), bool)
         reason = {True: "far from the bulk", False: ""}
         return [
             Outlier(
@@ -166,11 +166,15 @@ class Posterior(ABC):
                 value=self.x[i],
                 weight=float(weights[i]),
                 reason=reason[bool(weights[i] < LOW_WEIGHT)],
-                influence=float(kl[i]),
-                reliable=bool(reliable[i]),
+                influence=float(kl[k]),
+                reliable=bool(reliable[k]),
             )
-            for i in rows
+            for k, i in enumerate(rows)
         ]
+
+    def _influence_of(self, rows: Int[np.ndarray, " k"]) -> Influence:
+        """What `leave_one_out` says about some observations."""
+        return Influence(*(each[rows] for each in self.leave_one_out()))
 
     def _points(self, x: Any) -> Float[np.ndarray, "k d_x"]:
         return checks.matrix(x, "x", width=self.x.shape[1], width_is="columns, like the observations")

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.parallel import map_rows
@@ -27,11 +27,22 @@ from nsmbayes.priors import (
     draw_prior,
     unconstrain_rows,
 )
-from nsmbayes.samplers import Draws, Target, each_loss, energy, has_converged, log_prob, minimise, total_loss
+from nsmbayes.samplers import (
+    Compression,
+    Draws,
+    Target,
+    each_loss,
+    energy,
+    has_converged,
+    log_prob,
+    minimise,
+    total_loss,
+)
 
 _PRIOR_DRAWS = 4000
 _INFLUENCE_DRAWS = 500
 _ERROR_DRAWS = 64
+_ROW_LOSSES, _FEWEST = 20_000_000, 50  # losses for the influence of very many observations, and draws at least
 _FINER = 16  # rules for the noise by which the error of one is judged
 
 
@@ -149,7 +160,8 @@ class Modes(NamedTuple):
 class GeneralisedPosterior(SampledPosterior):
     """Draws from a generalised posterior exp(-beta sum_i loss_i(theta)) prior(theta), and what its loss can tell.
 
-    Built by the `build_posterior` of NLE and NSM-Bayes.
+    Built by the `build_posterior` of NLE and NSM-Bayes. Where observations are very many, `target` has the loss of a
+    weighted subset of them, and `compression` says how well it reproduces that of all; otherwise that is None.
     """
 
     result: Draws
@@ -164,7 +176,10 @@ class GeneralisedPosterior(SampledPosterior):
         *,
         dequantised: Float[np.ndarray, "n d_x"] | None = None,
         calibration: CalibrationResult | None = None,
+        compression: Compression | None = None,
     ):
+        if compression is not None:
+            result = result._replace(note=" ".join(filter(None, [result.note, compression.describe()])))
         super().__init__(
             provenance,
             target.prior,
@@ -174,7 +189,7 @@ class GeneralisedPosterior(SampledPosterior):
             result=result,
             calibration=calibration,
         )
-        self.target, self.setting = target, setting
+        self.target, self.setting, self.compression = target, setting, compression
         self._dequantised = x if dequantised is None else dequantised
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
@@ -200,7 +215,26 @@ class GeneralisedPosterior(SampledPosterior):
     @double_precision
     def leave_one_out(self) -> Influence:
         """KL(posterior || posterior without observation i), for every i, by reweighting the draws."""
-        return influence_by_reweighting(self.beta * each_loss(self.target, self.thinned()))
+        if self.compression is None:
+            return influence_by_reweighting(self.beta * each_loss(self.target, self.thinned()))
+        some = self.thinned(max(_FEWEST, min(_INFLUENCE_DRAWS, _ROW_LOSSES // self.n)))
+        blocks = self.compression.full.each(constrain_rows(self.target.prior, some))
+        parts = zip(*(influence_by_reweighting(self.beta * each) for each in blocks), strict=True)
+        return Influence(*(self.compression.by_row(np.concatenate(part)) for part in parts))
+
+    def _influence_of(self, rows: Int[np.ndarray, " k"]) -> Influence:
+        if self.compression is None:
+            return super()._influence_of(rows)
+        return influence_by_reweighting(self.beta * self.row_losses(self.thinned(), rows))
+
+    @double_precision
+    def row_losses(
+        self, positions: Float[np.ndarray, "draws d"], rows: Int[np.ndarray, " k"]
+    ) -> Float[np.ndarray, "draws k"]:
+        """The losses of some observations at unconstrained parameters."""
+        if self.compression is None:
+            return each_loss(self.target, positions)[:, rows]
+        return self.compression.row_losses(constrain_rows(self.target.prior, positions), rows)
 
     def thinned(self, draws: int = _INFLUENCE_DRAWS) -> Float[np.ndarray, "draws d"]:
         """About `draws` of the unconstrained draws, evenly spaced: enough for averages that are costly to compute."""
@@ -213,15 +247,21 @@ class GeneralisedPosterior(SampledPosterior):
 
         To be compared with that of the log density itself, sqrt(d / 2) for a Gaussian: a tenth of it does not matter.
         """
-        finer = self.target._replace(loss=self.setting.loss(self._dequantised, rules=_FINER, seed=1))
+        x, loss = self._dequantised, self.target.loss
+        if self.compression is not None:  # errors of observations are independent: their variances add up
+            loss, x = self.compression.full.block(0), x[self.compression.order[: self.compression.observations]]
         some = self.thinned(_ERROR_DRAWS)
-        losses = [map_rows(total_loss, some, target) for target in (self.target, finer)]
-        return float(self.beta * np.std(losses[0] - losses[1]))
+        finer = self.setting.loss(x, rules=_FINER, seed=1)
+        losses = [map_rows(total_loss, some, self.target._replace(loss=one)) for one in (loss, finer)]
+        return float(self.beta * np.sqrt(self.n / len(x)) * np.std(losses[0] - losses[1]))
 
     @double_precision
     def losses(self, theta: Any) -> Float[np.ndarray, " n"]:
         """The loss of each observation at one theta."""
-        return np.asarray(_losses(self.target.loss, jnp.asarray(checks.vector(theta, "theta", length=self.dim))))
+        theta = checks.vector(theta, "theta", length=self.dim)
+        if self.compression is not None:
+            return self.compression.by_row(np.concatenate([*self.compression.full.each(theta[None])], axis=1)[0])
+        return np.asarray(_losses(self.target.loss, jnp.asarray(theta)))
 
     def modes(self, starts: int = 64) -> Modes:
         """The local maxima of the posterior density that are found from many starts, the highest first.

@@ -54,7 +54,7 @@ def pif_kl(posterior: Posterior, x_c: Any, *, replace: int = 0) -> Influence:
     posterior = _with_loss(posterior)
     draws = posterior.thinned(_DRAWS)
     a = -posterior.beta * losses_at(posterior, x_c, draws)
-    a += posterior.beta * each_loss(posterior.target, draws)[:, replace : replace + 1]
+    a += posterior.beta * posterior.row_losses(draws, np.array([replace]))
     return influence_by_reweighting(a)
 
 
@@ -73,7 +73,7 @@ def pif_delta(posterior: Posterior, x_c: Any, *, draws: int = _DRAWS) -> Density
     else:
         posterior = _with_loss(posterior)
         theta = posterior.thinned(draws)
-        average = each_loss(posterior.target, theta).mean(axis=1)
+        average = each_loss(posterior.target, theta).sum(axis=1) / posterior.n
         difference = losses_at(posterior, x_c, theta).T - average
     return _density_influence(-posterior.beta * posterior.n * (difference - difference.mean(axis=1, keepdims=True)))
 
@@ -123,6 +123,8 @@ def losses_at(
     blocks = []
     # in several dimensions the nodes of the noise belong to the rows of a data set of this size
     size = _BLOCK if x_c.shape[1] == 1 else posterior.n
+    if posterior.compression is not None:
+        size = posterior.compression.full.size
     for start in range(0, len(x_c), size):
         rows = x_c[start : start + size]
         missing = (1 << (len(rows) - 1).bit_length()) - len(rows) if size == _BLOCK else size - len(rows)

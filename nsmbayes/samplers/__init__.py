@@ -1,6 +1,7 @@
 """Draws from a density known up to a constant: thin layers over BlackJAX, and an independence sampler of our own."""
 
 from nsmbayes.samplers.chains import MAX_R_HAT, MIN_ESS, Draws, diagnose, has_converged, require_converged
+from nsmbayes.samplers.compression import MANY, Compression, compress
 from nsmbayes.samplers.independence import sample_independence
 from nsmbayes.samplers.modes import minimise
 from nsmbayes.samplers.nuts import sample_nuts
@@ -15,6 +16,7 @@ from nsmbayes.samplers.strategy import (
     energy,
 )
 from nsmbayes.samplers.target import Target, each_loss, log_prior, log_prob, total_loss
+from nsmbayes.samplers.trimmed import trimmed_fit
 
 __all__ = [
     "Draws",
@@ -35,8 +37,12 @@ __all__ = [
     "SliceSampler",
     "SAMPLERS",
     "as_sampler",
+    "Compression",
+    "MANY",
+    "compress",
     "minimise",
     "sample_independence",
     "sample_nuts",
     "sample_slice",
+    "trimmed_fit",
 ]

@@ -24,6 +24,9 @@ LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
 
 _FREEDOM = 8.0  # degrees of freedom of the proposals: their tails are heavier than those of most posteriors
 _COMPONENTS = 8
+_FEW_COMPONENTS = 2  # with more than FEW parameters: the covariances of eight could not be estimated
+FEW = 6
+"""Parameters up to which a path from the prior to the posterior is short."""
 _BROAD = 0.1  # share of a component as wide as the whole, so that no tail is missed
 _EM_STEPS = 30
 _STAGES = 30
@@ -35,7 +38,7 @@ _ARRIVED = 3  # but not before so many stages at the posterior itself: they find
 
 
 class StudentMixture(NamedTuple):
-    """sum_k weight_k t(mean_k, F_k F_k')."""
+    """sum_k weight_k t(mean_k, F_k F_k'), with lower triangular F_k."""
 
     weights: Float[np.ndarray, " k"]
     means: Float[np.ndarray, "k d"]
@@ -79,6 +82,7 @@ def sample_independence(
     chains: int,
     draws: int,
     key: Key[Array, ""],
+    first: StudentMixture | None = None,
 ) -> Draws:
     """Draws from the density proportional to exp(log_prior(position, data) - beta * loss(position, data)).
 
@@ -95,6 +99,7 @@ def sample_independence(
         chains: number of chains.
         draws: draws of each chain.
         key: a JAX random key.
+        first: what the first stage draws from, if not from a Student distribution fitted to the draws of the prior.
 
     Example:
         >>> def log_prior(position, data):
@@ -109,12 +114,12 @@ def sample_independence(
     """
     chains, draws = checks.integer(chains, "chains", at_least=1), checks.integer(draws, "draws", at_least=4)
     data = as_traced(data)
-    population = adapt(log_prior, loss, prior_draws, data, beta=beta, key=key)
+    population = adapt(log_prior, loss, prior_draws, data, beta=beta, key=key, first=first)
     rng = _generator(jax.random.fold_in(key, 1))
     log_weights = _log_weights(population, beta)
-    first = rng.choice(len(log_weights), chains, p=np.exp(log_weights - logsumexp(log_weights)))
+    begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - logsumexp(log_weights)))
     proposals = population.proposal.sample(chains * draws, rng).reshape(chains, draws, -1)
-    states = np.concatenate([population.positions[first][:, None], proposals], axis=1)
+    states = np.concatenate([population.positions[begin][:, None], proposals], axis=1)
     flat = states.reshape(-1, states.shape[-1])
     log_priors, losses = map_rows(_parts, flat, log_prior, loss, data)
     log_ratios = _target(log_priors, losses, beta) - population.proposal.log_prob(flat)
@@ -138,13 +143,20 @@ def _accept(
 
 @double_precision
 def adapt(
-    log_prior: LogPrior, loss: LogPrior, prior_draws: Any, data: Any = None, *, beta: float, key: Key[Array, ""]
+    log_prior: LogPrior,
+    loss: LogPrior,
+    prior_draws: Any,
+    data: Any = None,
+    *,
+    beta: float,
+    key: Key[Array, ""],
+    first: StudentMixture | None = None,
 ) -> Population:
     """A population of draws around the posterior, and a mixture fitted to it.
 
-    The first stage draws from a Student distribution fitted to the draws from the prior. Every stage weighs the draws
-    of all stages so far for the posterior, tempered as little as leaves enough effective draws, fits a mixture to
-    them, and draws from it. Weights are those of importance sampling from the mixture of all proposals.
+    The first stage draws from `first`, or a Student distribution fitted to the draws from the prior. Every stage
+    weighs the draws of all stages so far for the posterior, tempered as little as leaves enough effective draws, fits
+    a mixture to them, and draws from it. Weights are those of importance sampling from the mixture of all proposals.
 
     Raises:
         ConvergenceError: if the path does not reach the posterior.
@@ -155,7 +167,8 @@ def adapt(
         raise InputError(f"`prior_draws` needs at least {20 * d} rows for {d} dimensions; got {N}. Draw more.")
     rng = _generator(key)
     enough = max(_ENOUGH * N, 10 * d)
-    proposals, parts, densities = [_fit(start, np.full(N, 1 / N), 1, rng)], [], np.empty((0, 0))
+    proposals = [_fit(start, np.full(N, 1 / N), 1, rng) if first is None else first]
+    parts, densities, components = [], np.empty((0, 0)), _COMPONENTS if d <= FEW else _FEW_COMPONENTS
     best, best_share, arrived, stale, temperature = proposals[0], 0.0, 0, 0, 0.0
     while arrived < _ARRIVED or (best_share < _GOOD and stale < _STALE):
         if len(parts) == _STAGES:
@@ -173,7 +186,7 @@ def adapt(
         if share > best_share:
             best, best_share = proposals[-1], share
         temperature, log_weights = _tempered(population, beta, enough)
-        proposals.append(_fit(population.positions, np.exp(log_weights - logsumexp(log_weights)), _COMPONENTS, rng))
+        proposals.append(_fit(population.positions, np.exp(log_weights - logsumexp(log_weights)), components, rng))
     return _pool(parts, densities, best)
 
 

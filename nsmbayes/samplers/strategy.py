@@ -14,7 +14,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.samplers.chains import MIN_ESS, Draws, require_converged
-from nsmbayes.samplers.independence import sample_independence
+from nsmbayes.samplers.independence import FEW, StudentMixture, sample_independence
 from nsmbayes.samplers.modes import descend
 from nsmbayes.samplers.nuts import sample_nuts
 from nsmbayes.samplers.slice import sample_slice
@@ -92,13 +92,21 @@ class SliceSampler(Sampler):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveSampler(Sampler):
-    """An independence sampler with an adapted proposal, and NUTS where that does not converge."""
+    """An independence sampler with an adapted proposal, and NUTS where that does not converge.
+
+    With more than six parameters the proposal starts at modes of the posterior instead of the prior: the way from there
+    would be long.
+    """
 
     kind = "adaptive"
 
     def sample(self, target: Target, *, seed: int) -> Draws:
         """Draws of the unconstrained parameters; the same for the same seed."""
         candidates, key = self._prior_draws(target, seed)
+        first = None
+        if candidates.shape[1] > FEW:
+            modes = modes_from(target, starting_points(target, candidates, self.chains))
+            first = modes.proposal() if np.isfinite(modes.log_masses).any() else None
         for attempt in range(_ATTEMPTS):
             try:
                 result = sample_independence(
@@ -110,6 +118,7 @@ class AdaptiveSampler(Sampler):
                     chains=self.chains,
                     draws=self.draws,
                     key=jax.random.fold_in(key, attempt),
+                    first=first,
                 )
                 return require_converged(result) if self.chains * self.draws >= _JUDGED else result
             except ConvergenceError:
@@ -136,6 +145,31 @@ def starting_points(target: Target, candidates: Float[np.ndarray, "k d"], chains
     return candidates.reshape(chains, -1, candidates.shape[1])[np.arange(chains), best]
 
 
+class Modes(NamedTuple):
+    """Gaussian approximations at modes: means, factors F of their covariances F F', and logarithms of their masses."""
+
+    means: Float[np.ndarray, "starts d"]
+    factors: Float[np.ndarray, "starts d d"]
+    log_masses: Float[np.ndarray, " starts"]
+
+    def proposal(self) -> StudentMixture:
+        """A mixture of Student distributions that covers them: heavy tails, and no mode too small."""
+        some = self.log_masses > self.log_masses.max() - np.log(1000)
+        weights = np.exp(0.5 * (self.log_masses[some] - self.log_masses.max()))
+        lower = np.linalg.cholesky(self.factors[some] @ self.factors[some].transpose(0, 2, 1))
+        return StudentMixture(weights / weights.sum(), self.means[some], lower)
+
+
+def modes_from(target: Target, starts: Float[np.ndarray, "starts d"]) -> Modes:
+    """The modes that the starts lead to; one that could not be used has no mass."""
+    d = starts.shape[1]
+    points, energies, hessians = descend(energy, target, starts, np.ones(d))
+    usable = np.isfinite(hessians).all(axis=(1, 2)) & np.isfinite(energies)
+    curvatures, axes = np.linalg.eigh(np.where(usable[:, None, None], hessians, np.eye(d)))
+    scales = 1 / np.sqrt(np.clip(np.abs(curvatures), 1e-12, 1e12))
+    return Modes(points, axes * scales[:, None], np.where(usable, np.log(scales).sum(axis=1) - energies, -np.inf))
+
+
 class Start(NamedTuple):
     """Where chains begin, and a factor F of the covariance F F' that each may expect around there."""
 
@@ -150,13 +184,9 @@ def around_modes(target: Target, starts: Float[np.ndarray, "chains d"], rng: np.
     its chain begins at the best one. So chains still disagree if modes of any importance do.
     """
     chains, d = starts.shape
-    points, energies, hessians = descend(energy, target, starts, np.ones(d))
-    usable = np.isfinite(hessians).all(axis=(1, 2)) & np.isfinite(energies)
-    curvatures, axes = np.linalg.eigh(np.where(usable[:, None, None], hessians, np.eye(d)))
-    scales = 1 / np.sqrt(np.clip(np.abs(curvatures), 1e-12, 1e12))
-    log_masses = np.where(usable, np.log(scales).sum(axis=1) - energies, -np.inf)
+    points, factors, log_masses = modes_from(target, starts)
     chosen = np.where(log_masses > log_masses.max() - np.log(1000), np.arange(chains), log_masses.argmax())
-    factors = (axes * scales[:, None])[chosen]
+    factors = factors[chosen]
     draws = points[chosen] + (factors @ rng.standard_normal((chains, d, 1)))[..., 0]
     possible = np.isfinite(map_rows(log_prob, draws, target))
     return Start(np.where(possible[:, None], draws, points[chosen]), factors)

@@ -3,6 +3,7 @@
 from nsmbayes.surrogates.base import Density as Density
 from nsmbayes.surrogates.base import Derivatives as Derivatives
 from nsmbayes.surrogates.base import Frame as Frame
+from nsmbayes.surrogates.base import Moments as Moments
 from nsmbayes.surrogates.base import Surrogate as Surrogate
 from nsmbayes.surrogates.configs import MAF as MAF
 from nsmbayes.surrogates.configs import MDN as MDN
@@ -25,3 +26,5 @@ from nsmbayes.surrogates.noisy_flow import init_noisy_flow as init_noisy_flow
 from nsmbayes.surrogates.scaling import Standardiser as Standardiser
 from nsmbayes.surrogates.scaling import fit_standardiser as fit_standardiser
 from nsmbayes.surrogates.smoothness import require_smooth as require_smooth
+from nsmbayes.surrogates.trend import Trend as Trend
+from nsmbayes.surrogates.trend import fit_trend as fit_trend

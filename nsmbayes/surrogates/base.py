@@ -19,6 +19,13 @@ class Derivatives(NamedTuple):
     laplacian: Float[Array, "*n"]
 
 
+class Moments(NamedTuple):
+    """Mean and covariance of x given theta."""
+
+    mean: Float[Array, " d_x"]
+    covariance: Float[Array, "d_x d_x"]
+
+
 class Frame(NamedTuple):
     """Affine coordinates y of the observations: x = offset + L y, with L the basis."""
 
@@ -63,6 +70,11 @@ class Density(Surrogate):
     @abstractmethod
     def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """log q(z | t) for standardised theta and x, without the Jacobian of the standardiser."""
+
+    def moments(self, theta: Float[Array, " d_theta"]) -> Moments | None:
+        """Mean and covariance of x given theta where they are known in closed form; by default they are not."""
+        del theta
+        return None
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """The loss of one simulation in training: by default -log q."""

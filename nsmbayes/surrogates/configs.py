@@ -51,13 +51,14 @@ class MDN(SurrogateConfig):
     """A mixture density network: a mixture of Gaussians whose parameters are a network of theta.
 
     Args:
-        components: Gaussian components.
+        components: Gaussian components of a network; by default 10, and 5 in each of two networks above five columns of
+            x, which at the same cost fit better there.
         hidden: widths of the hidden layers; by default (64, 64), and (64, 64, 64) for several columns of x.
         floor: smallest standard deviation of a component, in units of the robust scale of the simulations.
         ceiling: largest diagonal entry of its covariance factor, in the same units.
-        ensemble: number of networks, which are trained in one run and averaged.
-        factor: whether the network gives factors of the covariances or of the precisions; by default of the precisions
-            for more than five columns of x, where they are much faster to train.
+        ensemble: number of networks, which are trained in one run and averaged; by default 1, and 2 above five columns.
+        factor: whether the network gives factors of the covariances or of the precisions. By default of the covariances
+            up to five columns of x, where they fit better, and of the precisions above, where they train much faster.
 
     Example:
         >>> import nsmbayes as nsm
@@ -66,18 +67,19 @@ class MDN(SurrogateConfig):
 
     kind: ClassVar[str] = "mdn"
 
-    components: int = 10
+    components: int | None = None
     hidden: tuple[int, ...] | None = None
     floor: float = 0.02
     ceiling: float = 1e3
-    ensemble: int = 1
+    ensemble: int | None = None
     factor: Factor | None = None
 
     def __post_init__(self):
         if self.factor is not None:
             checks.choice(self.factor, "factor", ("covariance", "precision"))
-        checks.integer(self.components, "components", at_least=1)
-        checks.integer(self.ensemble, "ensemble", at_least=1)
+        for name in ("components", "ensemble"):
+            if getattr(self, name) is not None:
+                checks.integer(getattr(self, name), name, at_least=1)
         if self.hidden is not None:
             object.__setattr__(self, "hidden", _widths(self.hidden, "hidden"))
         _check_bounds(floor=self.floor, ceiling=self.ceiling)
@@ -86,16 +88,16 @@ class MDN(SurrogateConfig):
         """An untrained network; `noise` is not used, since a mixture is smoothed exactly."""
         del noise
         d_x = len(scalers.x.scale)
-        default = (64, 64, 64) if d_x > 1 else (64, 64)
+        many = d_x > SMALL
         return init_mixture_density_network(
             key,
             *scalers,
-            components=self.components,
-            hidden=default if self.hidden is None else self.hidden,
+            components=self.components or (5 if many else 10),
+            hidden=self.hidden or ((64, 64, 64) if d_x > 1 else (64, 64)),
             floor=self.floor,
             ceiling=self.ceiling,
-            ensemble=self.ensemble,
-            factor=self.factor or ("precision" if d_x > SMALL else "covariance"),
+            ensemble=self.ensemble or (2 if many else 1),
+            factor=self.factor or ("precision" if many else "covariance"),
         )
 
 

@@ -1,5 +1,6 @@
 """The mixture density network: a Gaussian mixture for x whose parameters are a network of theta (Proposition 2)."""
 
+import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,9 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes._internal.linalg import triangular_inverse
-from nsmbayes.surrogates.base import Density, Derivatives, Frame
-from nsmbayes.surrogates.mixture import GaussianMixture
+from nsmbayes.surrogates.base import Density, Derivatives, Frame, Moments
+from nsmbayes.surrogates.mixture import SMALL, GaussianMixture
 from nsmbayes.surrogates.scaling import Standardiser, squash
+from nsmbayes.surrogates.trend import Trend
 
 _OFF_DIAGONAL = 3.0  # with larger ratios covariances would have condition numbers above 1e10 and lose accuracy
 
@@ -46,6 +48,12 @@ class MixtureDensity(Density):
         mixture = self.mixture(self.scale_theta(theta)).smooth(0.0)
         return mixture.log_prob(self.scale_x(x)) - jnp.log(self.scale_x.scale).sum()
 
+    def moments(self, theta: Float[Array, " d_theta"]) -> Moments:
+        """Mean and covariance of the mixture."""
+        mean, covariance = self.mixture(self.scale_theta(theta)).moments()
+        scale = self.scale_x.scale
+        return Moments(self.scale_x.centre + scale * mean, scale[:, None] * covariance * scale)
+
     def derivatives_at(
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
@@ -73,7 +81,7 @@ class MixtureDensityNetwork(MixtureDensity):
       factorisation, so that training costs what its arithmetic does in any dimension.
 
     N is strictly lower triangular, its entries bounded. theta is squashed smoothly, 3 tanh(t / 3), so that the network
-    does not extrapolate in theta.
+    does not extrapolate in theta. With a trend the mixture is that of what is left around it, see `surrogates.trend`.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
@@ -83,6 +91,8 @@ class MixtureDensityNetwork(MixtureDensity):
     floor: float = eqx.field(static=True)
     ceiling: float = eqx.field(static=True)
     factor: Factor = eqx.field(static=True, default="covariance")
+    trend: Trend | None = None
+    """What the network's mixture lies around, if anything."""
 
     def __check_init__(self):
         if self.scale_x.asinh:
@@ -91,6 +101,10 @@ class MixtureDensityNetwork(MixtureDensity):
     @property
     def eigenvalue_bounds(self) -> tuple[float, float]:
         """Bounds of the eigenvalues of all covariances in standardised x, whatever theta is."""
+        if self.trend is not None:
+            low, high = dataclasses.replace(self, trend=None).eigenvalue_bounds
+            sizes = np.linalg.svd(np.asarray(self.trend.factor), compute_uv=False)
+            return low * sizes[-1] ** 2, high * sizes[0] ** 2
         d = len(self.scale_x.scale)
         if self.factor == "covariance":  # |L|_F^2: a diagonal up to the ceiling, and ratios below it
             return self.floor**2, self.floor**2 + self.ceiling**2 * d * (1 + _OFF_DIAGONAL**2 * (d - 1) / 2)
@@ -106,29 +120,40 @@ class MixtureDensityNetwork(MixtureDensity):
 
     def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """log q(z | t) in the network's coordinates."""
-        if self.factor == "covariance":
-            return super().network_log_prob(t, z)
-        return self._precision_log_probs(self.layers, t, z[None])[0]
+        return self._log_probs(self.layers, t, z[None])[0]
 
     def log_probs(self, theta: Float[Array, " d_theta"], x: Float[Array, "n d_x"]) -> Float[Array, " n"]:
         """log q(x_i | theta) of many points, with one pass through the network."""
-        if self.factor == "covariance":
-            return super().log_probs(theta, x)
-        logs = self._precision_log_probs(self.layers, self.scale_theta(theta), self.scale_x(x))
+        logs = self._log_probs(self.layers, self.scale_theta(theta), self.scale_x(x))
         return logs - jnp.log(self.scale_x.scale).sum()
 
+    def _log_probs(
+        self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]
+    ) -> Float[Array, " n"]:
+        """log q(z_i | t) of one network, in the way that is fastest to train."""
+        if self.trend is not None:
+            around = (z - self.trend.at(t)) @ self.trend.inverse.T
+            return dataclasses.replace(self, trend=None)._log_probs(layers, t, around) - self.trend.log_det
+        if self.factor == "precision":
+            return self._precision_log_probs(layers, t, z)
+        if 1 < z.shape[1] <= SMALL:
+            return self._covariance_log_probs(layers, t, z)
+        return self._mixture(layers, t).smooth(0.0).log_prob(z)
+
     def _mixture(self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"]) -> GaussianMixture:
+        if self.trend is not None:
+            log_weights, means, covariances = dataclasses.replace(self, trend=None)._mixture(layers, t)
+            L = self.trend.factor
+            return GaussianMixture(log_weights, self.trend.at(t) + means @ L.T, L @ covariances @ L.T)
         K, d = self.components, len(self.scale_x.scale)
         logits, means, rest = self._outputs(layers, t)
+        s, lower = self._spread_and_lower(rest)
+        identity = jnp.eye(d, dtype=rest.dtype)
         if self.factor == "precision":
-            W = triangular_inverse(self._precision_factor(rest)[0])
+            W = triangular_inverse((_strictly_lower(lower, d) + identity) / s[:, None])
             return GaussianMixture(jax.nn.log_softmax(logits), means, W @ W.transpose(0, 2, 1))
-        diagonal, lower = jnp.split(rest, [K * d])
-        spread = self._spread(diagonal.reshape(K, d))
-        rows, columns = np.tril_indices(d, -1)
-        L = jnp.tile(jnp.eye(d, dtype=rest.dtype), (K, 1, 1))
-        L = spread[:, :, None] * L.at[:, rows, columns].set(_OFF_DIAGONAL * jnp.tanh(lower.reshape(K, -1)))
-        covariances = L @ L.transpose(0, 2, 1) + self.floor**2 * jnp.eye(d, dtype=rest.dtype)
+        L = s[:, :, None] * jnp.tile(identity, (K, 1, 1)).at[:, *np.tril_indices(d, -1)].set(lower)
+        covariances = L @ L.transpose(0, 2, 1) + self.floor**2 * identity
         return GaussianMixture(jax.nn.log_softmax(logits), means, covariances)
 
     def _outputs(
@@ -147,27 +172,59 @@ class MixtureDensityNetwork(MixtureDensity):
         low, high = math.log(self.floor), math.log(self.ceiling)
         return jnp.exp(low + (high - low) * jax.nn.sigmoid(raw))
 
-    def _precision_factor(
+    def _spread_and_lower(
         self, rest: Float[Array, " k_entries"]
-    ) -> tuple[Float[Array, "k d_x d_x"], Float[Array, "k d_x"]]:
-        """U, lower triangular, and s: the diagonal of U is 1 / s."""
+    ) -> tuple[Float[Array, "k d_x"], Float[Array, "k below"]]:
+        """s, and the entries of N below the diagonal, row by row."""
         K, d = self.components, len(self.scale_x.scale)
-        entries = rest.reshape(K, -1)
-        # all entries of a triangle, each once, without a scatter: two copies in opposite order fill a square
-        square = jnp.concatenate([entries[:, d:], entries[:, ::-1]], axis=1).reshape(K, d, d)
-        spread = self._spread(jnp.diagonal(square, axis1=1, axis2=2))
-        N = jnp.tril(_OFF_DIAGONAL * jnp.tanh(square), -1)
-        return (N + jnp.eye(d, dtype=rest.dtype)) / spread[:, None, :], spread
+        diagonal, lower = jnp.split(rest, [K * d])
+        return self._spread(diagonal.reshape(K, d)), _OFF_DIAGONAL * jnp.tanh(lower.reshape(K, -1))
+
+    def _covariance_log_probs(
+        self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]
+    ) -> Float[Array, " n"]:
+        """log q(z_i | t) from covariances whose Cholesky factors are written out: no matrix is formed or inverted.
+
+        For few columns: one library call per matrix would cost more than its few operations.
+        """
+        d = z.shape[1]
+        logits, means, rest = self._outputs(layers, t)
+        s, N = self._spread_and_lower(rest)
+        F = [[s[:, i] * (N[:, i * (i - 1) // 2 + j] if j < i else 1.0) for j in range(i + 1)] for i in range(d)]
+        C: list[list[Any]] = [[sum(F[i][k] * F[j][k] for k in range(j + 1)) for j in range(i + 1)] for i in range(d)]
+        u, log_det = [], jnp.zeros_like(logits)
+        for j in range(d):  # column j of the Cholesky factor replaces that of the covariance
+            pivot = C[j][j] + self.floor**2 - sum(C[j][k] ** 2 for k in range(j))
+            over, log_det = jax.lax.rsqrt(pivot), log_det + jnp.log(pivot)
+            for i in range(j + 1, d):
+                C[i][j] = (C[i][j] - sum(C[i][k] * C[j][k] for k in range(j))) * over
+            residual = z[:, j] - means[:, j, None] - sum(C[j][k][:, None] * u[k] for k in range(j))
+            u.append(residual * over[:, None])
+        return _mixed(jax.nn.log_softmax(logits) - 0.5 * log_det, sum(column**2 for column in u), d)
 
     def _precision_log_probs(
         self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]
     ) -> Float[Array, " n"]:
         """log q(z_i | t) by products with the factors: neither a factorisation nor an inverse."""
         logits, means, rest = self._outputs(layers, t)
-        U, spread = self._precision_factor(rest)
-        u = (U[:, None] * (z - means[:, None])[:, :, None, :]).sum(axis=3)
-        logs = (jax.nn.log_softmax(logits) - jnp.log(spread).sum(axis=1))[:, None] - 0.5 * (u**2).sum(axis=2)
-        return jax.nn.logsumexp(logs, axis=0) - 0.5 * z.shape[1] * math.log(2 * math.pi)
+        s, lower = self._spread_and_lower(rest)
+        r = (z - means[:, None]) / s[:, None]
+        u = r + jnp.einsum("kij,knj->kni", _strictly_lower(lower, z.shape[1]), r)
+        return _mixed(jax.nn.log_softmax(logits) - jnp.log(s).sum(axis=1), (u**2).sum(axis=2), z.shape[1])
+
+
+def _strictly_lower(entries: Float[Array, "k below"], d: int) -> Float[Array, "k d d"]:
+    """Matrices with these entries below the diagonal, each once, and zeros, without a scatter.
+
+    Two copies of the entries in opposite order fill a square of d - 1 rows, whose lower triangle has each of them.
+    """
+    square = jnp.concatenate([entries[:, d - 1 :], entries[:, ::-1]], axis=1).reshape(-1, d - 1, d - 1)
+    return jnp.pad(jnp.tril(square), ((0, 0), (1, 0), (0, 1)))
+
+
+def _mixed(log_scales: Float[Array, " k"], squares: Any, d: int) -> Float[Array, " n"]:
+    """Log density of the mixture in d dimensions, given |u|^2 of each component at each point."""
+    return jax.nn.logsumexp(log_scales[:, None] - 0.5 * squares, axis=0) - 0.5 * d * math.log(2 * math.pi)
 
 
 class MixtureEnsemble(MixtureDensityNetwork):
@@ -186,10 +243,8 @@ class MixtureEnsemble(MixtureDensityNetwork):
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """The mean of -log q over the networks, so that each is trained independently."""
-        if self.factor == "precision":
-            each = eqx.filter_vmap(lambda layers: self._precision_log_probs(layers, t, z[None])[0])(self.layers)
-            return -each.mean()
-        return -jax.vmap(lambda member: member.smooth(0.0).log_prob(z[None])[0])(self._members(t)).mean()
+        each = eqx.filter_vmap(lambda layers: self._log_probs(layers, t, z[None])[0])(self.layers)
+        return -each.mean()
 
     def network_log_prob(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """log q(z | t) of the averaged networks."""

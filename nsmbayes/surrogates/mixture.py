@@ -1,15 +1,15 @@
 """Gaussian mixtures: log density, score and Laplacian in closed form, in any affine coordinates, smoothed or not."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nsmbayes._internal.linalg import inverse_and_log_det
-from nsmbayes.surrogates.base import Derivatives
+from nsmbayes.surrogates.base import Derivatives, Moments
 
-SMALL = 5  # up to this dimension algorithms are unrolled; above it loops and products are faster and compile sooner
+SMALL = 5  # up to this dimension factorisations are unrolled; above it loops are as fast and compile sooner
 
 
 class GaussianMixture(NamedTuple):
@@ -26,6 +26,13 @@ class GaussianMixture(NamedTuple):
             self.log_weights, (self.means - offset) @ inverse.T, inverse @ self.covariances @ inverse.T
         )
 
+    def moments(self) -> Moments:
+        """Mean and covariance."""
+        weights = jnp.exp(self.log_weights)
+        mean = weights @ self.means
+        offsets = self.means - mean
+        return Moments(mean, jnp.tensordot(weights, self.covariances + offsets[:, :, None] * offsets[:, None], 1))
+
     def smooth(self, h: Float[Array, "*points"] | float) -> "FactoredMixture":
         """The density of y + h e, e standard normal: an exact convolution, prepared for evaluation at many points.
 
@@ -38,14 +45,14 @@ class GaussianMixture(NamedTuple):
             log_scales = self.log_weights[:, None] - 0.5 * jnp.log(variances) - constant
             precisions = 1 / variances
             return FactoredMixture(log_scales, self.means, precisions[:, None, None, :], precisions)
-        precisions, log_det = _inverse(self.covariances + jnp.square(h) * jnp.eye(d))
+        precisions, log_det = small_inverse(self.covariances + jnp.square(h) * jnp.eye(d))
         traces = jnp.trace(precisions, axis1=1, axis2=2)
         return FactoredMixture(
             (self.log_weights - 0.5 * log_det - constant)[:, None], self.means, precisions[..., None], traces[:, None]
         )
 
 
-def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Array, " k"]]:
+def small_inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Array, " k"]]:
     """Inverses and log determinants of covariance matrices; for small ones by Cholesky's algorithm, unrolled.
 
     One library call per matrix would cost more than its few operations. Unrolled, they run over all matrices at once.
@@ -81,15 +88,19 @@ class FactoredMixture(NamedTuple):
 
     def components(self, y: Float[Array, "n d"]) -> "_Components":
         """Residuals, scores and log densities of the components at n points."""
-        d = y.shape[1]
-        residuals = [y[:, i] - self.means[:, i, None] for i in range(d)]
-        scores = [-sum(self.precisions[:, i, j] * residuals[j] for j in range(d)) for i in range(d)]
-        return _Components(residuals, scores, self.log_scales + 0.5 * _dot(scores, residuals))
+        residuals = y.T - self.means[:, :, None]
+        scores = -self.times_precisions(residuals)
+        return _Components(residuals, scores, self.log_scales + 0.5 * (scores * residuals).sum(axis=1))
+
+    def times_precisions(self, v: Float[Array, "k d n"]) -> Float[Array, "k d n"]:
+        """P_k v_k, by one matrix product per component for all points."""
+        if v.shape[1] == 1:
+            return self.precisions[:, 0] * v
+        return self.precisions[..., 0] @ v
 
     def log_prob(self, y: Float[Array, "n d"]) -> Float[Array, " n"]:
         """Log density at n points."""
-        logs = self.components(y).logs if y.shape[1] <= SMALL else _by_products(self, y)[1]
-        return jax.nn.logsumexp(logs, axis=0)
+        return jax.nn.logsumexp(self.components(y).logs, axis=0)
 
     def derivatives(self, y: Float[Array, "n d"]) -> Derivatives:
         """Score and Laplacian of the log density at n points.
@@ -97,45 +108,28 @@ class FactoredMixture(NamedTuple):
         With r_k the responsibilities and s_k the components' scores: score s = sum r_k s_k, Laplacian
         sum r_k (|s_k - s|^2 - tr P_k). This form, with the variance of s_k, avoids cancellation for distant points.
         """
-        if y.shape[1] <= SMALL:
-            return _derivatives(self, y)
-        scores, logs = _by_products(self, y)
-        r = jax.nn.softmax(logs, axis=0)
-        s = jnp.einsum("kn,kin->in", r, scores)
-        deviations = jnp.where(r[:, None] > 0, scores - s, 0.0)  # see `_Components.mixed`
-        return Derivatives(s.T, (r * ((deviations**2).sum(axis=1) - self.traces)).sum(axis=0))
-
-
-def _by_products(mixture: FactoredMixture, y: Float[Array, "n d"]) -> tuple[Float[Array, "k d n"], Float[Array, "k n"]]:
-    """Scores and log densities of the components, by matrix products: for many dimensions."""
-    residuals = y.T - mixture.means[:, :, None]
-    scores = -mixture.precisions[..., 0] @ residuals
-    return scores, mixture.log_scales + 0.5 * (scores * residuals).sum(axis=1)
-
-
-def _dot(a, b):
-    return sum(x * y for x, y in zip(a, b, strict=True))
+        return _derivatives(self, y)
 
 
 class _Components(NamedTuple):
-    """Values of the components, one array per coordinate, with points on the last axis, which vectorises best."""
+    """Values of the components, with points on the last axis, which vectorises best."""
 
-    residuals: list[Any]
-    scores: list[Any]
+    residuals: Float[Array, "k d n"]
+    scores: Float[Array, "k d n"]
     logs: Float[Array, "k n"]
 
     def mixed(self):
         """Responsibilities, score of the mixture, deviations of the components' scores from it and their squares."""
         r = jax.nn.softmax(self.logs, axis=0)
-        s = [(r * score).sum(axis=0) for score in self.scores]
+        s = (r[:, None] * self.scores).sum(axis=0)  # as a matrix product it would not be fused, and slower
         # for distant points the deviation of a component with zero responsibility can overflow; it is set to zero
-        deviations = [jnp.where(r > 0, mine - all_, 0.0) for mine, all_ in zip(self.scores, s, strict=True)]
-        return r, s, deviations, _dot(deviations, deviations)
+        deviations = jnp.where(r[:, None] > 0, self.scores - s, 0.0)
+        return r, s, deviations, (deviations**2).sum(axis=1)
 
 
 def _score_and_laplacian(mixture: FactoredMixture, y: Float[Array, "n d"]) -> Derivatives:
     r, s, _, spread = mixture.components(y).mixed()
-    return Derivatives(jnp.stack(s, axis=-1), (r * (spread - mixture.traces)).sum(axis=0))
+    return Derivatives(s.T, (r * (spread - mixture.traces)).sum(axis=0))
 
 
 def _forward(mixture: FactoredMixture, y: Float[Array, "n d"]):
@@ -150,30 +144,30 @@ def _backward(saved: tuple[FactoredMixture, Float[Array, "n d"]], gradient: Deri
     take several times as long, and memory for all intermediate values.
     """
     mixture, y = saved
-    d, P = y.shape[1], mixture.precisions
     residuals, scores, _ = parts = mixture.components(y)
     r, _, deviations, spread = parts.mixed()
     g_s, g_l = gradient.score.T, gradient.laplacian
-    c = _dot(g_s, deviations) + g_l * (spread - mixture.traces)
+    c = (g_s * deviations).sum(axis=1) + g_l * (spread - mixture.traces)
     of_logs = r * (c - (r * c).sum(axis=0))
-    of_scores = [r * (g_s[i] + 2 * g_l * deviations[i]) for i in range(d)]
-    of_residuals = [of_logs * scores[i] - sum(P[:, i, j] * of_scores[j] for j in range(d)) for i in range(d)]
+    of_scores = r[:, None] * (g_s + 2 * g_l * deviations)
+    of_residuals = of_logs[:, None] * scores - mixture.times_precisions(of_scores)
+    both = 0.5 * of_logs[:, None] * residuals + of_scores
 
     def over_points(value, parameter):
         return value if parameter.shape[-1] > 1 else value.sum(axis=-1, keepdims=True)
 
-    of_P: list[list[Any]] = [[None] * d for _ in range(d)]
-    for i in range(d):
-        for j in range(i + 1):
-            both = of_logs * residuals[i] * residuals[j] + of_scores[i] * residuals[j] + of_scores[j] * residuals[i]
-            of_P[i][j] = of_P[j][i] = over_points(-0.5 * both, P)
+    if y.shape[1] == 1:
+        of_P = over_points(-both * residuals, mixture.precisions[:, 0])[:, None]
+    else:
+        half = both @ jnp.swapaxes(residuals, 1, 2)
+        of_P = -0.5 * (half + jnp.swapaxes(half, 1, 2))[..., None]
     of_mixture = FactoredMixture(
         log_scales=over_points(of_logs, mixture.log_scales),
-        means=-jnp.stack([row.sum(axis=-1) for row in of_residuals], axis=-1),
-        precisions=jnp.stack([jnp.stack(row, axis=1) for row in of_P], axis=1),
+        means=-of_residuals.sum(axis=-1),
+        precisions=of_P,
         traces=over_points(-r * g_l, mixture.traces),
     )
-    return of_mixture, jnp.stack([row.sum(axis=0) for row in of_residuals], axis=-1)
+    return of_mixture, of_residuals.sum(axis=0).T
 
 
 _derivatives = jax.custom_vjp(_score_and_laplacian)

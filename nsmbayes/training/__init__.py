@@ -1,6 +1,7 @@
 """Fitting networks to simulations."""
 
 from nsmbayes.training.augmentation import correlated_noise, independent_noise
+from nsmbayes.training.density import fit_density
 from nsmbayes.training.loop import Augment, BatchLoss, PointLoss, Stopped, TrainingHistory, fit
 from nsmbayes.training.settings import TrainingSettings, as_settings
 
@@ -10,6 +11,7 @@ __all__ = [
     "Stopped",
     "as_settings",
     "fit",
+    "fit_density",
     "PointLoss",
     "BatchLoss",
     "Augment",

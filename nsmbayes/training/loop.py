@@ -17,10 +17,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from tqdm import tqdm
 
 from nsmbayes.errors import InputError, TrainingError
-from nsmbayes.surrogates import Standardiser
+from nsmbayes.surrogates import Standardiser, Trend
 from nsmbayes.training.settings import TrainingSettings
 
 _VALIDATION_CHUNK = 8192
+_FIXED = (Standardiser, Trend)  # parts of a model that are not trained
 
 Model = TypeVar("Model", bound=eqx.Module)
 Augment = Callable[[PRNGKeyArray, Float[Array, "size d_x"]], Float[Array, "size d_seen"]]
@@ -78,8 +79,8 @@ def fit(
     With `augment` the loss gets augment(key, x) instead of x: a new one in every batch, a fixed one for the held-out
     simulations. With a `BatchLoss`, minimise the loss of random batches instead.
 
-    Everything in `model` except its standardisers is trained, in float32. Ctrl-C between epochs ends training and keeps
-    the best weights so far.
+    Everything in `model` except its standardisers and trend is trained, in float32. Ctrl-C between epochs ends training
+    and keeps the best weights so far.
     """
     key, key_split = jax.random.split(key)
     m = len(theta)
@@ -93,7 +94,7 @@ def fit(
     )
     if augment is not None:
         validation = validation[0], augment(jax.random.fold_in(key_split, 1), validation[1])
-    params, frozen = eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Standardiser))
+    params, frozen = eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, _FIXED))
     params, fixed = _single(params), _single(frozen)
     state = settings.optimiser(len(train[0])).init(ravel_pytree(params)[0])
     best, best_loss, best_epoch = params, np.inf, -1

@@ -75,7 +75,10 @@ def test_old_names_of_options_are_understood():
     old = {"label": "a", "method": "nsm-bayes-conj", "beta": None, "m": None}
     weight = {"kind": "plateau-imq", "radius": 2.0, "zeta": 0.5, "reach": 12.0}
     spec = MethodSpec.from_json(old | {"options": {"levels": [0.0], "weight": weight}})
-    expected = {"noise_levels": (0.0,), "weight": nsm.weights.PlateauIMQ(radius=2.0, zeta=0.5, cutoff_radius=12.0)}
+    expected = {
+        "noise_levels": (0.0,),
+        "weight": nsm.weights.PlateauIMQ(radius=2.0, zeta=0.5, cutoff_radius=12.0),
+    }
     assert spec.options == expected
     assert MethodSpec.from_json(_as_read(spec.as_json())) == spec
 

@@ -32,9 +32,10 @@ def some_frame(d, seed=0):
     return Frame(jnp.asarray(rng.standard_normal(d)), jnp.asarray(np.eye(d) + 0.3 * rng.standard_normal((d, d))))
 
 
-def test_derivatives_at_any_noise_equal_autodiff(x64):
-    flow, frame, theta = noisy_flow(3), some_frame(3), jnp.array([0.4, -0.7])
-    y = jnp.asarray(np.random.default_rng(1).standard_normal((20, 3)) * np.geomspace(0.1, 1e3, 20)[:, None])
+@pytest.mark.parametrize("d", [3, 8])
+def test_derivatives_at_any_noise_equal_autodiff(x64, d):
+    flow, frame, theta = noisy_flow(d), some_frame(d), jnp.array([0.4, -0.7])
+    y = jnp.asarray(np.random.default_rng(1).standard_normal((20, d)) * np.geomspace(0.1, 1e3, 20)[:, None])
 
     @jax.jit
     def both(h, of):

@@ -56,12 +56,11 @@ def illustration(result: ExperimentResult) -> Figure:
 def _weight(
     result: ExperimentResult, x: Float[np.ndarray, "n 1"], grid: Float[np.ndarray, " k"]
 ) -> Float[np.ndarray, " k"]:
-    """The weight function of NSM-Bayes on these observations, as the repeat has used it."""
+    """The weight function of NSM-Bayes on these observations of one column, as the repeat has used it."""
     build = NSMBayes.paper if result.preset == "paper" else NSMBayes
     choices = paper.choices(result.task.name, NSMBayes.name) if result.preset == "paper" else {}
     method = build(result.task.prior, **choices)
-    centre = fit_location_scatter(x, estimator=method.scatter)
-    return Weighting(method.weight, centre).at(grid[:, None])
+    return Weighting(method.weight, fit_location_scatter(x)).at(grid[:, None])
 
 
 @styled

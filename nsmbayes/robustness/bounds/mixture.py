@@ -11,6 +11,7 @@ from nsmbayes.robustness.bounds.rounding import down, norm, up
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork
 from nsmbayes.surrogates.mdn import MixtureEnsemble
 from nsmbayes.surrogates.scaling import SQUASHED
+from nsmbayes.surrogates.trend import BOUND
 
 
 def mixture_growth(
@@ -28,7 +29,7 @@ def mixture_growth(
     smallest = down(low / norm(D) ** 2 + level**2)
     inverse = np.linalg.inv(D)
     at = (origin - np.asarray(network.scale_x.centre)) / scale
-    reach = max(_reach(layers, network.components, at, inverse) for layers in _members(network))
+    reach = max(_reach(layers, network, at, inverse) for layers in _members(network))
     return Growth(
         a=reach,
         b=1.0,
@@ -51,8 +52,16 @@ def _members(network: MixtureDensityNetwork) -> list[list[Layer]]:
     return [[(W[i], b[i]) for W, b in layers] for i in range(len(layers[0][0]))]
 
 
-def _reach(layers: list[Layer], K: int, at: Float[np.ndarray, " d"], inverse: Float[np.ndarray, "d d"]) -> float:
+def _reach(
+    layers: list[Layer], network: MixtureDensityNetwork, at: Float[np.ndarray, " d"], inverse: Float[np.ndarray, "d d"]
+) -> float:
     """The largest distance of a component's mean from the origin, over all theta and all components."""
+    K = network.components
     low, high = (ends[K : K + K * len(at)].reshape(K, -1) for ends in interval(layers, SQUASHED))
-    middle, half = (low + high) / 2 - at, (high - low) / 2
-    return up(math.sqrt((((np.abs(middle @ inverse.T) + half @ np.abs(inverse).T) ** 2).sum(axis=1)).max()))
+    middle, half = (low + high) / 2, (high - low) / 2
+    if network.trend is not None:
+        trend = network.trend
+        intercept, slope, L = (np.asarray(a) for a in (trend.intercept, trend.slope, trend.factor))
+        middle, half = intercept + middle @ L.T, half @ np.abs(L).T + BOUND * np.abs(slope).sum(axis=1)
+    around = np.abs((middle - at) @ inverse.T) + half @ np.abs(inverse).T
+    return up(math.sqrt((around**2).sum(axis=1).max()))

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import importlib.metadata
 import io
 import json
 import warnings
@@ -14,11 +13,17 @@ from support.effort import little_effort
 from support.html import Page
 
 import nsmbayes as nsm
-from nsmbayes import cli, load
+from nsmbayes import load
 from nsmbayes.cli import main
 from nsmbayes.cli.inputs import read_csv
 
 TASK = nsm.tasks.get("gnk")
+
+
+@pytest.fixture
+def no_report(monkeypatch):
+    """`nsmbayes infer` without the report, whose figures take longer than the posterior."""
+    monkeypatch.setattr("nsmbayes.cli.infer.write_report", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +31,8 @@ def demo(tmp_path_factory):
     """The folder that `nsmbayes demo` writes, run twice, and what it says the second time on stdout and stderr."""
     out = tmp_path_factory.mktemp("demo") / "new" / "folder"
     command = ["demo", "--simulations", "500", "--observations", "100", "--seed", "3", "--out", str(out)]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nsmbayes.cli.demo.write_report", lambda *_, **__: None)  # one report is enough
         warnings.simplefilter("always", UserWarning)
         assert main(command, effort=little_effort()) == 0
     words, complaints = io.StringIO(), io.StringIO()
@@ -119,6 +125,7 @@ def test_infer_writes_what_the_library_computes(model, data, tmp_path, capsys):
         assert f"{number:.3f}" in text
 
 
+@pytest.mark.usefixtures("no_report")
 def test_infer_distrusts_outliers_and_is_not_moved_by_them(model, data, tmp_path):
     observed, file = data
     results = []
@@ -184,6 +191,7 @@ def test_certify_exits_with_one_where_nothing_is_proved(tmp_path, data, random_m
     assert capsys.readouterr().out.startswith("NOT certified robust: the 'sample' location and scatter")
 
 
+@pytest.mark.usefixtures("no_report")
 def test_names_with_commas_stay_one_column(tmp_path, random_method):
     names = ("a, b", 'c "d"', "<e>")
     model = random_method(1, 3, parameter_names=names).save(tmp_path / "model")
@@ -266,38 +274,3 @@ def test_interruption_is_one_line(tmp_path, capsys):
     command = ["reproduce", "gnk", "--workers", "1", "--out", str(tmp_path), "--quiet"]
     assert main(command, effort=little_effort(oracle=interrupt)) == 130
     assert capsys.readouterr().err == "nsmbayes: interrupted\n"
-
-
-def test_version(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["--version"])
-    assert stopped.value.code == 0
-    assert capsys.readouterr().out == f"nsmbayes {nsm.__version__}\n"
-    assert nsm.__version__ == importlib.metadata.version("nsmbayes")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [[], ["nope"], ["infer"], ["infer", "model"], ["demo", "--seed", "x"], ["reproduce", "gnk", "--preset", "best"]],
-)
-def test_misuse_shows_the_usage(command, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(command)
-    assert stopped.value.code == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("usage: nsmbayes")
-    assert "Traceback" not in said.err
-
-
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["--help"])
-    assert stopped.value.code == 0
-    text = capsys.readouterr().out
-    assert all(f"\n    {name}" in text for name in ("demo", "infer", "certify", "reproduce"))
-
-
-def test_the_script_that_is_installed_is_this_one():
-    (script,) = importlib.metadata.entry_points(group="console_scripts", name="nsmbayes")
-    assert script.load() is cli.main

@@ -1,0 +1,101 @@
+"""How the posterior of NSM-Bayes in three columns grows with the number of observations, in time and in memory."""
+
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+import nsmbayes as nsm
+from bench.simulators import peak_gib
+from bench.timing import Row, side_by_side, timed
+from nsmbayes.calibration import SampledProblem
+
+TINY = {
+    "simulations": 500,
+    "epochs": 1,
+    "sizes": (20,),
+    "compared": 60,
+    "most": 60,
+    "noise_levels": (0.5,),
+    "chains": 2,
+    "draws": 10,
+    "repeats": 1,
+}
+
+
+def run(
+    simulations: int = 20_000,
+    epochs: int = 30,
+    sizes: Sequence[int] = (100, 1_000, 10_000, 100_000),
+    compared: int = 10_000,
+    most: int = 1_000_000,
+    noise_levels: tuple[float, ...] = nsm.losses.DEFAULT_NOISE_LEVELS,
+    chains: int = 4,
+    draws: int = 500,
+    repeats: int = 1,
+) -> list[Row]:
+    """SIR data with undercounting, calibrated; the moments against those of the full loss; the peak memory."""
+    task = nsm.tasks.get("sir")
+    theta, x = task.simulate(simulations, seed=100, progress=False)
+    method = nsm.NSMBayes(
+        task.prior, grid_steps=task.grid_steps, noise_levels=noise_levels, chains=chains, draws=draws
+    ).append_simulations(theta, x)
+    settings = replace(method.default_training(x.shape[1]), max_epochs=epochs)
+    method.train(0, settings=settings, progress=False)
+    pool = task.observe(max(compared, *sizes), seed=100).x
+    rng = np.random.default_rng(0)
+
+    def data(n: int) -> Float[np.ndarray, "n d_x"]:
+        return pool[rng.choice(len(pool), n, replace=n > len(pool))]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # observations outside the simulations; chains of ten draws
+        contenders = {f"n = {n:,}": lambda i, n=n: method.build_posterior(data(n), seed=i) for n in sizes}
+        rows = side_by_side(contenders, repeats=repeats)
+        rows.append(_compare(method, data(compared)))
+    # a fresh process: what this one needed before does not count
+    with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+        path = method.save(Path(folder) / "sir")
+        rows.append(other.submit(_memory, path, data(most)).result())
+    return rows
+
+
+def _compare(method: nsm.NSMBayes, x: Float[np.ndarray, "n d_x"]) -> Row:
+    """How far moments are from those of the loss of all observations at once, in standard deviations and relatively."""
+    found: dict[str, Any] = {}
+
+    def build() -> None:
+        found["subset"] = method.build_posterior(x, beta=1.0)
+
+    def build_full() -> None:
+        posterior = found["subset"]
+        loss = posterior.target.loss
+        if posterior.compression is not None:
+            loss = posterior.setting.loss(posterior.compression.full.x)
+        found["full"] = SampledProblem(method.support, loss, len(x), method.sampler).draw(1.0, 0).draws.flat
+
+    first, (later, _) = timed(build)[0], timed(build_full)
+    posterior, draws = found["subset"], found["full"]
+    detail = {
+        "means_apart_in_sd": float(np.abs((posterior.mean - draws.mean(axis=0)) / draws.std(axis=0)).max()),
+        "sd_ratios": (posterior.std / draws.std(axis=0)).tolist(),
+        "error_nats": None if posterior.compression is None else posterior.compression.error,
+        "full_s": later,
+    }
+    return Row(what=f"n = {len(x):,} against the full loss", first_s=first, later_s=first, repeats=1, detail=detail)
+
+
+def _memory(path: Path, x: Float[np.ndarray, "n d_x"]) -> Row:
+    method, before = nsm.load(path), peak_gib()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        first, _ = timed(lambda: method.build_posterior(x).summary())
+    detail = {"peak_gib": peak_gib(), "peak_gib_before": before}
+    return Row(what=f"memory, n = {len(x):,}", first_s=first, later_s=first, repeats=1, detail=detail)

@@ -1,0 +1,102 @@
+"""The commands and their options. Nothing is computed here and nothing large imported, so that `--help` is immediate.
+
+What a command does is the function `run` of the module of its name. The names of experiments, methods and presets are
+written out here; a test compares them with the registries.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from nsmbayes import __version__
+
+EXPERIMENTS = (
+    "gnk", "sir", "sir-heavy", "radio", "sir-ablation", "gnk-ablation", "sir-beta", "gnk-npl-mmd", "sir-budget",
+    "gnk-fraction", "gnk-distance", "gnk-size", "gnk-zeta", "gnk-simulations",
+    "outliers-gnk", "outliers-gaussian", "outliers-pk", "outliers-sir", "outliers-radio",
+)  # fmt: skip
+METHODS = ("nle", "nsm-bayes", "nsm-bayes-conj", "npe", "npe-rs", "npl-mmd", "ace", "gbi-sr", "rsnle")
+PRESETS = ("default", "paper")
+OUTLIERS = 15
+
+
+class Command(NamedTuple):
+    """What `--help` says about a command, and the function that adds its options."""
+
+    summary: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; the chosen command is `command` of its result."""
+    top = argparse.ArgumentParser(
+        prog="nsmbayes", description="nsmbayes: amortised, provably robust simulation-based inference."
+    )
+    top.add_argument("--version", action="version", version=f"nsmbayes {__version__}")
+    commands = top.add_subparsers(required=True, metavar="command", dest="command")
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.summary, description=command.summary)
+        command.add_options(sub)
+        sub.add_argument("--quiet", action="store_true", help="no progress bars")
+    return top
+
+
+def _demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", default="gnk", help="which built-in task (default: gnk)")
+    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the report (default: demo)")
+    parser.add_argument("--simulations", type=int, default=100_000)
+    parser.add_argument("--observations", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def _infer(parser: argparse.ArgumentParser) -> None:
+    _add_model_and_data(parser)
+    parser.add_argument("--out", type=Path, help="folder for posterior.json, draws.csv and report.html")
+    parser.add_argument("--draws", type=int, default=1000, help="posterior draws to write (default: 1000)")
+
+
+def _certify(parser: argparse.ArgumentParser) -> None:
+    _add_model_and_data(parser)
+    parser.add_argument("--outliers", type=int, default=OUTLIERS, help=f"observations to list (default: {OUTLIERS})")
+    parser.add_argument("--json", type=Path, help="file for the certificate and the table")
+
+
+def _add_model_and_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="folder written by save() or by nsmbayes demo")
+    parser.add_argument("data", type=Path, help="CSV file; a first line of names is allowed")
+    parser.add_argument("--beta", type=float, help="learning rate; calibrated if left out")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def _reproduce(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", help=f"one of {', '.join(EXPERIMENTS)}, or all for those of the paper")
+    parser.add_argument("--methods", help=f"comma-separated, of {', '.join(METHODS)} (default: the experiment's)")
+    parser.add_argument("--preset", default="default", choices=PRESETS)
+    parser.add_argument("--repeats", type=int, help="default: the experiment's")
+    parser.add_argument("--seed", type=int, default=0, help="of the first repeat (default: 0)")
+    parser.add_argument("--simulations", type=int, help="default: the experiment's")
+    parser.add_argument("--observations", type=int, help="default: the experiment's")
+    parser.add_argument("--contamination", help="one of the task's, or none (default: the experiment's)")
+    parser.add_argument("--out", type=Path, help="folder for repeats and draws (default: reproduction)")
+    parser.add_argument("--json", type=Path, help="one file for all rows, rewritten after every repeat")
+    parser.add_argument("--resume", action="store_true", help="keep the repeats that are finished, run the others")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument("--dask", help="address of a Dask scheduler to run repeats on, or 'local'")
+
+
+def _bench(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, help="file for the measurements")
+
+
+COMMANDS = {
+    "demo": Command("Train on the g-and-k task, infer from contaminated data, and write a report.", _demo),
+    "infer": Command("Apply a saved model to observations in a CSV file, one observation per row.", _infer),
+    "certify": Command(
+        "Certify the robustness of a posterior, and list the observations it distrusts. Exits with 0 if robust, 1 if "
+        "not.",
+        _certify,
+    ),
+    "reproduce": Command("Run an experiment of the paper, or another one, and score the posteriors.", _reproduce),
+    "bench": Command("Measure what this machine does: training, posteriors, compilation; a minute or two.", _bench),
+}

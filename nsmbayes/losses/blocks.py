@@ -1,0 +1,76 @@
+"""The loss of very many observations: in blocks, of which only a few are in memory at once."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nsmbayes._internal.parallel import call_each, cores
+from nsmbayes.losses.evaluated import NSMLoss, NSMSetting
+
+_AT_ONCE = 16  # thetas of one compiled call: one shape, hence one compilation
+
+
+class BlockedLoss(NamedTuple):
+    """The loss of observations in several columns, block by block.
+
+    Every block has nodes for the noise of its own, drawn from its number, so that a block is the same whenever it is
+    made. The last one is padded to the size of the others.
+    """
+
+    setting: NSMSetting
+    x: Float[np.ndarray, "n d_x"]
+    size: int
+    """Observations in a block."""
+
+    @property
+    def n(self) -> int:
+        """Number of observations."""
+        return len(self.x)
+
+    def block(self, number: int) -> NSMLoss:
+        """The loss of one block; padding counts nothing in it."""
+        rows = self.x[number * self.size : (number + 1) * self.size]
+        padding = self.size - len(rows)
+        loss = self.setting.loss(np.concatenate([rows, np.repeat(rows[:1], padding, axis=0)]), seed=number)
+        return loss.reweighted(np.repeat([1.0, 0.0], [len(rows), padding])) if padding else loss
+
+    def total(self, theta: Float[np.ndarray, "k d"], *, first: int | None = None) -> Float[np.ndarray, " k"]:
+        """The loss of all observations, or of the first ones, at k thetas."""
+        return sum((each.sum(axis=1) for each in self.each(theta, first=first)), np.zeros(len(theta)))
+
+    def each(
+        self, theta: Float[np.ndarray, "k d"], *, first: int | None = None
+    ) -> Iterator[Float[np.ndarray, "k block"]]:
+        """The losses of the observations at k thetas, block after block; of the first `first` observations alone."""
+        last = self.n if first is None else first
+        blocks, together = -(-last // self.size), 2 * cores()
+        for start in range(0, blocks, together):
+            losses = [self.block(number) for number in range(start, min(start + together, blocks))]
+            for number, each in enumerate(losses_at(losses, theta), start):
+                yield each[:, : last - number * self.size]
+
+    def of_rows(self, theta: Float[np.ndarray, "k d"], rows: Int[np.ndarray, " r"]) -> Float[np.ndarray, "k r"]:
+        """The losses of some observations at k thetas."""
+        found = np.empty((len(theta), len(rows)))
+        for number in np.unique(rows // self.size):
+            mine = np.flatnonzero(rows // self.size == number)
+            within = rows[mine] % self.size
+            padded = np.concatenate([within, np.repeat(within[:1], (1 << (len(mine) - 1).bit_length()) - len(mine))])
+            [each] = losses_at([self.block(int(number)).only(padded)], theta)
+            found[:, mine] = each[:, : len(mine)]
+        return found
+
+
+def losses_at(losses: list[NSMLoss], theta: Float[np.ndarray, "k d"]) -> list[Float[np.ndarray, "k n"]]:
+    """The loss of each observation at k thetas, for data sets of one size; on all cores."""
+    padded = np.concatenate([theta, np.repeat(theta[:1], -len(theta) % _AT_ONCE, axis=0)])
+    parts = padded.reshape(-1, _AT_ONCE, theta.shape[1])
+    found = call_each(_each, [(loss, part) for loss in losses for part in parts])
+    return [np.concatenate(found[i * len(parts) : (i + 1) * len(parts)])[: len(theta)] for i in range(len(losses))]
+
+
+def _each(loss: NSMLoss, theta: Float[Array, "k d"]) -> Float[Array, "k n"]:
+    return jax.lax.map(loss.each, theta)

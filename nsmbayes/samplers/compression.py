@@ -1,0 +1,155 @@
+"""Many observations: a weighted subset of them whose loss is that of all, around the posterior.
+
+A loss of a few parameters is a smooth function, and a sum over many observations hardly differs from a weighted sum
+over some hundreds of them, if the weights are chosen for it. They are matched to the loss of all at few thetas; its
+cost is then paid there only, and not at the thousands that a sampler visits.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, Shaped
+
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import seed_key
+from nsmbayes.errors import ConvergenceError
+from nsmbayes.losses import NSMLoss, NSMSetting
+from nsmbayes.losses.blocks import BlockedLoss, losses_at
+from nsmbayes.losses.compressed import matched_weights
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows
+from nsmbayes.samplers.independence import sample_independence
+from nsmbayes.samplers.strategy import AdaptiveSampler
+from nsmbayes.samplers.target import Target, log_prior, total_loss
+
+MANY = 2000
+"""Observations above which a posterior in several columns is computed from a subset."""
+SUBSET = 500
+"""Observations in the subset."""
+ACCEPTED = 0.1
+"""Error in nats up to which a subset is accepted."""
+CHECKED = 16
+"""Draws at which the loss of the subset is compared with that of all."""
+
+_GROWTH = 16  # a posterior is a quarter as wide with so many times the observations: thetas of one serve the next
+_REPAIRS = 3
+_PILOT, _STAGE, _CHAINS = 400, 200, 4
+
+
+class Compression(NamedTuple):
+    """A weighted subset of the observations, and how well its loss reproduces that of all."""
+
+    full: BlockedLoss
+    """The loss of all observations, in random order; the first block is the subset."""
+    order: Int[np.ndarray, " n"]
+    """The row of each of them."""
+    weights: Float[np.ndarray, " m"]
+    """What each observation of the subset counts; all observations together, about n."""
+    theta: Float[np.ndarray, "k d"]
+    """Where the weights are matched, in the space of the prior."""
+    total: Float[np.ndarray, " k"]
+    """The loss of all observations there."""
+    error: float
+    """The standard deviation, over draws of the posterior, of beta times the subset's loss minus that of all."""
+
+    @property
+    def observations(self) -> int:
+        """Observations in the subset."""
+        return len(self.weights)
+
+    @property
+    def loss(self) -> NSMLoss:
+        """The weighted loss of the subset."""
+        return self.full.block(0).reweighted(self.weights)
+
+    def checked(self, theta: Float[np.ndarray, "k d"], beta: float) -> "Compression":
+        """With the error at `theta`, which are draws of the posterior, and these among the thetas to be matched."""
+        total, [each] = self.full.total(theta), losses_at([self.full.block(0)], theta)
+        return self._replace(
+            theta=np.concatenate([self.theta, theta]),
+            total=np.concatenate([self.total, total]),
+            error=float(beta * np.std(each @ self.weights - total)),
+        )
+
+    def refined(self, beta: float) -> "Compression":
+        """With the weights matched at all thetas at which the loss of all observations is known."""
+        [each] = losses_at([self.full.block(0)], self.theta)
+        return self._replace(weights=matched_weights(each, self.total, self.weights, beta))
+
+    def row_losses(self, theta: Float[np.ndarray, "k d"], rows: Int[np.ndarray, " r"]) -> Float[np.ndarray, "k r"]:
+        """The losses of some of the observations."""
+        return self.full.of_rows(theta, self.by_row(np.arange(self.full.n))[rows])
+
+    def by_row(self, values: Shaped[np.ndarray, " n"]) -> Shaped[np.ndarray, " n"]:
+        """Values in the order of `full`, put in the order of the observations."""
+        sorted_values = np.empty_like(values)
+        sorted_values[self.order] = values
+        return sorted_values
+
+    def describe(self) -> str:
+        """One sentence."""
+        verdict = "" if self.error <= ACCEPTED else " This is more than it should be: widths may be off."
+        return (
+            f"Computed from {self.observations:,} weighted observations, whose loss differs from that of all "
+            f"{self.full.n:,} by {self.error:.2g} nats (standard deviation over {CHECKED} draws).{verdict}"
+        )
+
+
+@double_precision
+def compress(
+    prior: UnconstrainedPrior, setting: NSMSetting, x: Float[np.ndarray, "n d_x"], *, beta: float, seed: int
+) -> Compression:
+    """A subset of the observations, weighted for the posterior at learning rate `beta`.
+
+    The posterior of the subset alone gives thetas at which its weights are matched to the loss of 16 times as many
+    observations; the posterior with these weights, a quarter as wide, gives those for the next 16 times, until the loss
+    is that of all. Then draws are checked, and added to the thetas while the error is large.
+    """
+    order = np.random.default_rng([seed, len(x)]).permutation(len(x))
+    full = BlockedLoss(setting, x[order], SUBSET)
+    subset, n, d = full.block(0), full.n, prior.dim
+    thetas = max(32, (d + 1) * (d + 2) * 3 // 4)  # a quadratic function has two thirds of the second number
+    keys = iter(jax.random.split(seed_key(seed), 32))
+
+    def draw(weights: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return _draws(Target(prior, subset.reweighted(weights), jnp.asarray(beta)), start, thetas, next(keys))
+
+    pilot = np.asarray(prior.sample(next(keys), max(_PILOT, 40 * d)))
+    size, weights = SUBSET, np.ones(SUBSET)
+    positions = draw(weights, pilot)
+    while True:
+        grown = n if n <= 2 * _GROWTH * size else _GROWTH * size
+        theta = constrain_rows(prior, _spaced(positions, thetas))
+        total, [each] = full.total(theta, first=grown), losses_at([subset], theta)
+        weights, size = matched_weights(each, total, weights * grown / size, beta), grown
+        positions = draw(weights, positions)
+        if size == n:
+            break
+    found = Compression(full, order, weights, theta, total, np.inf)
+    for _ in range(_REPAIRS):
+        found = found.checked(constrain_rows(prior, _spaced(positions, CHECKED)), beta)
+        enough = found.error <= ACCEPTED / 2
+        found = found.refined(beta)
+        if enough:
+            break
+        positions = draw(found.weights, positions)
+    return found
+
+
+def _draws(target: Target, start: np.ndarray, count: int, key: Key[Array, ""]) -> Float[np.ndarray, "k d"]:
+    """Draws of a posterior, from a start that is wider: few stages of few draws are enough."""
+    draws = -(-max(_STAGE, count, 25 * start.shape[1]) // _CHAINS)
+    try:
+        beta = float(target.beta)
+        return sample_independence(
+            log_prior, total_loss, start, target, beta=beta, chains=_CHAINS, draws=draws, key=key
+        ).flat
+    except ConvergenceError:
+        seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
+        return AdaptiveSampler(chains=_CHAINS, draws=draws).sample(target, seed=seed).flat
+
+
+def _spaced(positions: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "count d"]:
+    """So many of the draws, evenly spaced."""
+    return positions[np.linspace(0, len(positions) - 1, count).astype(int)]

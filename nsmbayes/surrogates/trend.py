@@ -1,0 +1,73 @@
+"""A linear trend: what of x is linear in theta with Gaussian noise, fitted in closed form before a network is trained.
+
+With many parameters and columns a network learns even a linear mean only up to the noise of its thousands of weights.
+Around a trend it has only to learn what is left.
+"""
+
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from nsmbayes._internal.precision import double_precision
+
+BOUND = 10.0  # of each standardised parameter in the trend: nearly linear over the bulk of the prior, and bounded
+
+
+class Trend(eqx.Module):
+    """The map r -> z = intercept + slope s(t) + L r, with s(t) = 10 tanh(t / 10), in standardised coordinates.
+
+    It is fixed when a network is trained, and the network is that of r.
+    """
+
+    intercept: Float[Array, " d_x"]
+    slope: Float[Array, "d_x d_theta"]
+    factor: Float[Array, "d_x d_x"]
+    inverse: Float[Array, "d_x d_x"]
+
+    @classmethod
+    def blank(cls, d_x: int, d_theta: int) -> Self:
+        """No trend at all."""
+        return cls(jnp.zeros(d_x), jnp.zeros((d_x, d_theta)), jnp.eye(d_x), jnp.eye(d_x))
+
+    def at(self, t: Float[Array, " d_theta"]) -> Float[Array, " d_x"]:
+        """Where the trend is, for standardised theta."""
+        return self.intercept + self.slope @ bounded(t)
+
+    @property
+    def log_det(self) -> Float[Array, ""]:
+        """log det L."""
+        return jnp.log(jnp.diagonal(self.factor)).sum()
+
+
+def bounded(t: Float[Array, "*batch d_theta"]) -> Float[Array, "*batch d_theta"]:
+    """10 tanh(t / 10)."""
+    return BOUND * jnp.tanh(t / BOUND)
+
+
+@double_precision
+def fit_trend(t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) -> tuple[Trend, float]:
+    """The trend by least squares, and the mean of -log of the Gaussian density that it is without a network.
+
+    Columns that are linearly dependent get a little variance, so that L is regular.
+
+    Example:
+        >>> import numpy as np
+        >>> from nsmbayes.surrogates import fit_trend
+        >>> rng = np.random.default_rng(0)
+        >>> t = rng.standard_normal((500, 2))
+        >>> trend, loss = fit_trend(t, t @ np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 1.0]]) + rng.standard_normal((500, 3)))
+        >>> bool(abs(np.asarray(trend.slope) - [[1, 0], [0, 1], [2, 1]]).max() < 0.2), trend.factor.shape
+        (True, (3, 3))
+    """
+    regressors = np.column_stack([np.ones(len(t)), np.asarray(bounded(jnp.asarray(t)))])
+    coefficients = np.linalg.lstsq(regressors, z, rcond=None)[0]
+    residuals = z - regressors @ coefficients
+    d = z.shape[1]
+    covariance = residuals.T @ residuals / len(z)
+    L = np.linalg.cholesky(covariance + 1e-9 * np.diag(np.diagonal(covariance) + 1e-9))
+    loss = 0.5 * d * (1 + np.log(2 * np.pi)) + np.log(np.diagonal(L)).sum()
+    parts = (coefficients[0], coefficients[1:].T, L, np.tril(np.linalg.inv(L)))
+    return Trend(*map(jnp.asarray, parts)), float(loss)

@@ -1,0 +1,59 @@
+"""Training of a density by maximum likelihood; where x is nearly linear in theta, around its linear trend."""
+
+from dataclasses import replace
+
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy import ndarray
+
+from nsmbayes.surrogates import Density, MixtureDensityNetwork, fit_trend
+from nsmbayes.training.loop import Augment, Stopped, TrainingHistory, fit
+from nsmbayes.training.settings import TrainingSettings
+
+_NEARLY_LINEAR = 1.0  # nats by which the trend alone may be worse than a network, for both to be tried together
+_PENALTY = 1e-2  # on the weights of a network around a trend: what the trend explains should stay explained by it
+
+
+def fit_density(
+    initial: Density,
+    t: Float[ndarray, "m d_theta"],
+    z: Float[ndarray, "m d_x"],
+    *,
+    settings: TrainingSettings,
+    key: PRNGKeyArray,
+    augment: Augment | None = None,
+    progress: bool = True,
+) -> tuple[Density, TrainingHistory]:
+    """Train `initial` on standardised simulations; of two networks the one that is better on held-out ones.
+
+    A mixture density network of many columns learns a linear mean badly: it is trained a second time around the linear
+    trend of the simulations, if that trend alone is not much worse than the first network.
+    """
+    around = _around_trend(initial, t, z)
+
+    def train(network: Density, settings: TrainingSettings) -> tuple[Density, TrainingHistory]:
+        return fit(network, _loss, t, z, settings=settings, key=key, augment=augment, progress=progress)
+
+    density, history = train(initial, settings)
+    if around is None or history.stopped == Stopped.INTERRUPTED:
+        return density, history
+    network, loss_of_trend = around
+    if loss_of_trend > history.best_validation_loss + _NEARLY_LINEAR:
+        return density, history
+    other, others = train(network, replace(settings, weight_decay=_PENALTY))
+    seconds, compiling = history.seconds + others.seconds, history.compile_seconds + others.compile_seconds
+    if others.best_validation_loss < history.best_validation_loss:
+        density, history = other, others
+    return density, replace(history, seconds=seconds, compile_seconds=compiling)
+
+
+def _around_trend(
+    initial: Density, t: Float[ndarray, "m d_theta"], z: Float[ndarray, "m d_x"]
+) -> tuple[MixtureDensityNetwork, float] | None:
+    if not isinstance(initial, MixtureDensityNetwork) or initial.factor != "precision":
+        return None
+    trend, loss = fit_trend(t, z)
+    return replace(initial, trend=trend), loss
+
+
+def _loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
+    return density.training_loss(t, z)

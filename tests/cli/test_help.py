@@ -1,0 +1,74 @@
+"""What the command line says without running anything, and how little it needs for that."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+import nsmbayes as nsm
+from nsmbayes import cli
+from nsmbayes.cli import arguments, main
+from nsmbayes.experiments import catalogue, spec
+from nsmbayes.methods import METHODS
+from nsmbayes.posteriors import outliers
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"nsmbayes {nsm.__version__}\n"
+    assert nsm.__version__ == importlib.metadata.version("nsmbayes")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["nope"], ["infer"], ["infer", "model"], ["demo", "--seed", "x"], ["reproduce", "gnk", "--preset", "best"]],
+)
+def test_misuse_shows_the_usage(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("usage: nsmbayes")
+    assert "Traceback" not in said.err
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert all(f"\n    {name}" in text for name in ("demo", "infer", "certify", "reproduce", "bench"))
+
+
+def test_help_needs_nothing_large():
+    code = """
+import sys
+from nsmbayes.cli import arguments, main
+for command in ([], ["demo"], ["infer"], ["certify"], ["reproduce"], ["bench"]):
+    try:
+        main([*command, "--help"])
+    except SystemExit as stopped:
+        assert stopped.code == 0
+print("large:", *sorted({"jax", "numpy", "scipy", "matplotlib"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "large:"
+
+
+def test_the_names_in_the_help_are_those_of_the_registries():
+    assert tuple(catalogue.EXPERIMENTS) == arguments.EXPERIMENTS
+    assert sorted(METHODS) == sorted(arguments.METHODS)
+    assert spec.PRESETS == arguments.PRESETS
+    assert outliers.SHOWN == arguments.OUTLIERS
+    for name in arguments.COMMANDS:
+        assert callable(importlib.import_module(f"nsmbayes.cli.{name}").run)
+
+
+def test_the_script_that_is_installed_is_this_one():
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="nsmbayes")
+    assert script.load() is cli.main

@@ -1,0 +1,65 @@
+"""Models that an older version has saved load, and compute what they did."""
+
+import json
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nsmbayes as nsm
+from nsmbayes import serialisation
+
+
+def test_the_format_is_what_old_files_say():
+    """A change of the format breaks every model on disk: it needs a new number, and a new line here."""
+    assert serialisation.FORMAT == 3
+    assert list(serialisation.MIGRATIONS) == [1, 2]
+
+
+_log_prob = eqx.filter_jit(lambda density, theta, x: density.log_prob(theta, x))  # one program, not one per operation
+DATA = Path(__file__).parent / "data"
+OLD = DATA / "models-format-1"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in OLD.iterdir() if path.is_dir()))
+def test_a_model_of_format_1_loads(name, tmp_path):
+    """Models that the last version with format 1 has saved, and what it computed with them."""
+    expected = json.loads((OLD / "expected.json").read_text())[name]
+    method = nsm.load(OLD / name)
+    assert list(method.parameter_names) == expected["names"]
+    again = nsm.load(method.save(tmp_path / "model"))
+    for one in (method, again):
+        if "mean" in expected:
+            x = nsm.tasks.get("gnk").observe(40, seed=1).x
+            np.testing.assert_allclose(one.build_posterior(x, beta=0.1).mean, expected["mean"], rtol=1e-9)
+        else:
+            with jax.enable_x64(True):
+                log_prob = _log_prob(one.density, jnp.asarray(one.prior.mean + 0.1), jnp.full(one.d_x, 0.3))
+            assert float(log_prob) == pytest.approx(expected["log_prob"], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["nle", "nle-ensemble"])
+def test_a_model_of_format_2_with_six_columns_loads(name):
+    """Its entries of the precision factors are in another order, which no shape tells."""
+    method = nsm.load(DATA / "models-format-2" / name)
+    expected = json.loads((DATA / "models-format-2" / f"{name}.json").read_text())["log_prob"]
+    with jax.enable_x64(True):
+        log_prob = _log_prob(method.density, jnp.asarray(method.prior.mean + 0.1), jnp.full(6, 0.3))
+    assert float(log_prob) == pytest.approx(expected, rel=1e-9)
+
+
+def test_options_of_format_1_are_kept():
+    options = nsm.load(OLD / "nsm-bayes").config()
+    assert options["surrogate"] == nsm.MDN(components=2, hidden=(6,), ensemble=1, factor="covariance")
+    assert options["weight"] == nsm.weights.PlateauIMQ(radius=2.0, zeta=1.0, cutoff_radius=12.0)
+    assert options["sampler"] == nsm.samplers.AdaptiveSampler(draws=50)
+    assert options["calibration"] == nsm.calibration.PathCalibration()
+    assert options["grid_steps"] == (0.0,)
+    paper = nsm.load(OLD / "nsm-bayes-paper")
+    assert paper.surrogate == nsm.MAF(hidden=6, squash=False, allow_one_dimension=True)
+    assert paper.calibration == nsm.calibration.ReweightingCalibration()
+    assert nsm.load(OLD / "noisy-flow").surrogate == nsm.MAF(hidden=6, base_hidden=(6,))
+    assert nsm.load(OLD / "conj").calibration == nsm.calibration.RootCalibration(largest=0.75)
