@@ -26,7 +26,8 @@ def fit_density(
     """Train `initial` on standardised simulations; of two networks the one that is better on held-out ones.
 
     A mixture density network of many columns learns a linear mean badly: it is trained a second time around the linear
-    trend of the simulations, if that trend alone is not much worse than the first network.
+    trend of the simulations, if that trend alone is not much worse than the first network. The history is that of the
+    network that is kept.
     """
     around = _around_trend(initial, t, z)
 
@@ -40,10 +41,8 @@ def fit_density(
     if loss_of_trend > history.best_validation_loss + _NEARLY_LINEAR:
         return density, history
     other, others = train(network, replace(settings, weight_decay=_PENALTY))
-    seconds, compiling = history.seconds + others.seconds, history.compile_seconds + others.compile_seconds
-    if others.best_validation_loss < history.best_validation_loss:
-        density, history = other, others
-    return density, replace(history, seconds=seconds, compile_seconds=compiling)
+    better = others.best_validation_loss < history.best_validation_loss
+    return (other, others) if better else (density, history)
 
 
 def _around_trend(
