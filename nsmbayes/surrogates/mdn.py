@@ -218,7 +218,7 @@ def _strictly_lower(entries: Float[Array, "k below"], d: int) -> Float[Array, "k
 
     Two copies of the entries in opposite order fill a square of d - 1 rows, whose lower triangle has each of them.
     """
-    square = jnp.concatenate([entries[:, d - 1 :], entries[:, ::-1]], axis=1).reshape(-1, d - 1, d - 1)
+    square = jnp.concatenate([entries[:, d - 1 :], entries[:, ::-1]], axis=1).reshape(len(entries), d - 1, d - 1)
     return jnp.pad(jnp.tril(square), ((0, 0), (1, 0), (0, 1)))
 
 

@@ -3,6 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.builders import mdn
 
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork, Standardiser, init_mixture_density_network
 from nsmbayes.surrogates.mixture import FactoredMixture, GaussianMixture, _score_and_laplacian, small_inverse
@@ -321,3 +322,12 @@ def test_second_derivatives_pass_through(x64):
     gradient = jax.jit(jax.grad(total))
     differences = [(gradient(at + step * e) - gradient(at - step * e)) / (2 * step) for e in jnp.eye(2)]
     np.testing.assert_allclose(jax.jit(jax.hessian(total))(at), np.stack(differences), rtol=1e-6)
+
+
+def test_precision_factors_of_one_column(x64):
+    """A factor without entries below its diagonal: log density and mixture agree."""
+    density = mdn(1, factor="precision")
+    theta, x = jnp.array([0.3, -0.2]), jnp.array([[0.4], [-1.0]])
+    mixture = density.mixture(density.scale_theta(theta)).smooth(0.0)
+    expected = mixture.log_prob(density.scale_x(x)) - jnp.log(density.scale_x.scale).sum()
+    np.testing.assert_allclose(density.log_probs(theta, x), expected, rtol=1e-12)
