@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="document", type=Path, help="what nsmbayes bench --json wrote")
     parser.add_argument("--baseline", type=Path, default=BASELINE, help="default: bench/results/baseline.json")
     options = parser.parse_args(arguments)
+    if not options.store and not options.baseline.is_file():
+        parser.error(f"there is no baseline {options.baseline.name} to compare with: make one with --store")
     document = _measure() if options.document is None else json.loads(options.document.read_text())
     found = ratios(document)
     if options.store:

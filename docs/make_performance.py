@@ -130,7 +130,8 @@ def page() -> str:
     parts = [
         "# Performance",
         "Made by `python docs/make_performance.py` from what `make bench` measured. `nsmbayes bench` says in a minute "
-        "or two what your own machine does; `make bench-check` compares it with a stored baseline.",
+        "or two what your own machine does; `make bench-check` compares it with a baseline that "
+        "`python -m bench.check --store` stored before.",
         "Compiled programs are kept in your cache folder (`~/.cache/nsmbayes` on Linux), so that the next process "
         "compiles almost nothing. `NSMBAYES_CACHE=off` switches this off, and a path moves it. It is JAX's persistent "
         "compilation cache: a folder that you chose for JAX yourself is left as it is. Measurements here are without "

@@ -111,3 +111,10 @@ def test_the_check_exits_with_one_if_something_got_worse(check, tmp_path, capsys
     assert "none of 6" in capsys.readouterr().out
     assert check.main(["--from", str(now), *where]) == 1
     assert "NSM-Bayes, posterior: 100% worse" in capsys.readouterr().out
+
+
+def test_the_check_needs_a_baseline(check, tmp_path, capsys):
+    """It says so before it measures for minutes."""
+    with pytest.raises(SystemExit, match="2"):
+        check.main(["--baseline", str(tmp_path / "baseline.json")])
+    assert "there is no baseline baseline.json" in capsys.readouterr().err

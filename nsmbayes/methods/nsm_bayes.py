@@ -46,8 +46,9 @@ class NSMBayes(LikelihoodMethod):
             distance that holds as many Gaussian observations, and beyond that plus ten.
         scatter: the estimator of location and scatter behind the weight. "guided" (default) is "mcd" in one column; in
             more it is shrunk towards the surrogate's own scatter at a robust first guess of the parameter
-            (`scatter.fit_guided`), so that few observations, or a tight group of outliers, do not mislead it. Or "mcd",
-            "mad", or "sample" (not robust).
+            (`scatter.fit_guided`), so that few observations, or a tight group of outliers, do not mislead it; a flow's
+            scatter is not known in closed form, and median absolute deviations guide instead. Or "mcd", "mad", or
+            "sample" (not robust).
         noise_levels: noise levels in units of the robust scale of the observations, or (0,).
         whiten: compute the loss in whitened coordinates; if not, in the user's units, as in the paper.
         calibration: how beta is chosen where `build_posterior` is not given one: a `PathCalibration` (default), a

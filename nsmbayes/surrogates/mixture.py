@@ -45,14 +45,14 @@ class GaussianMixture(NamedTuple):
             log_scales = self.log_weights[:, None] - 0.5 * jnp.log(variances) - constant
             precisions = 1 / variances
             return FactoredMixture(log_scales, self.means, precisions[:, None, None, :], precisions)
-        precisions, log_det = small_inverse(self.covariances + jnp.square(h) * jnp.eye(d))
+        precisions, log_det = _inverse(self.covariances + jnp.square(h) * jnp.eye(d))
         traces = jnp.trace(precisions, axis1=1, axis2=2)
         return FactoredMixture(
             (self.log_weights - 0.5 * log_det - constant)[:, None], self.means, precisions[..., None], traces[:, None]
         )
 
 
-def small_inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Array, " k"]]:
+def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Array, " k"]]:
     """Inverses and log determinants of covariance matrices; for small ones by Cholesky's algorithm, unrolled.
 
     One library call per matrix would cost more than its few operations. Unrolled, they run over all matrices at once.

@@ -143,10 +143,7 @@ def test_resampled_losses_vary_as_those_of_all_observations():
 
 
 def test_coverage_is_that_of_resamples_of_all_observations():
-    """Of 200 resamples each: where 0.8 and more are covered, fractions differ by noise of 0.04; they are given 4 of it.
-
-    The same resamples without the factor sqrt(n / m) would be covered nearly always.
-    """
+    """Of 200 resamples each: where 0.8 and more are covered, fractions differ by noise of 0.04, and are given 0.16."""
     calibration = PathCalibration(largest=4.0, particles=200)
     core = CompressedProblem(compressed().target.prior, compressed().compression, method().sampler)
     found, expected = (calibration.calibrate(problem, seed=0) for problem in (core, full()[0]))

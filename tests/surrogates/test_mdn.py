@@ -6,7 +6,7 @@ import pytest
 from support.builders import mdn
 
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork, Standardiser, init_mixture_density_network
-from nsmbayes.surrogates.mixture import FactoredMixture, GaussianMixture, _score_and_laplacian, small_inverse
+from nsmbayes.surrogates.mixture import FactoredMixture, GaussianMixture, _inverse, _score_and_laplacian
 from nsmbayes.training import TrainingSettings, fit
 
 FLOOR, CEILING = 0.05, 20.0
@@ -282,7 +282,7 @@ def test_inverses_written_out_are_those_of_the_library(x64, d):
     rng = np.random.default_rng(d)
     A = rng.standard_normal((7, d, d))
     S = jnp.asarray(A @ A.transpose(0, 2, 1) + 0.01 * np.eye(d))
-    inverses, log_dets = jax.jit(small_inverse)(S)
+    inverses, log_dets = jax.jit(_inverse)(S)
     np.testing.assert_allclose(inverses @ S, np.tile(np.eye(d), (7, 1, 1)), atol=1e-8)
     np.testing.assert_allclose(log_dets, np.linalg.slogdet(S)[1], rtol=1e-9)
 
