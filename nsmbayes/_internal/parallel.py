@@ -14,7 +14,20 @@ from nsmbayes._internal.processor import cores
 
 _BLOCK = 64  # rows per call on a CPU
 _WIDE_BLOCK = 256  # rows per call on a GPU, which evaluates all rows of a block at once
+_ENOUGH_CORES = 4  # that beat a GPU at many small evaluations: bench/devices.py
 _compiled: dict[Any, Any] = {}
+
+
+def device() -> Any:
+    """Where losses are evaluated: the user's device, but the processor if that has a few cores.
+
+    An evaluation is small, thousands of them follow upon one another, and a GPU waits between them.
+    """
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(chosen, str):
+        chosen = jax.devices(chosen)[0]
+    chosen = jax.devices()[0] if chosen is None else chosen
+    return jax.local_devices(backend="cpu")[0] if cores() >= _ENOUGH_CORES else chosen
 
 
 def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> Any:
@@ -23,7 +36,7 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
     One compilation serves any number of rows. Pass the same `function` object in every call: a new object is compiled
     again.
     """
-    one_by_one = jax.default_backend() == "cpu"
+    one_by_one = device().platform == "cpu"
     size = _BLOCK if one_by_one else _WIDE_BLOCK
     padding = np.zeros((-len(rows) % size, rows.shape[1]), rows.dtype)
     blocks = np.concatenate([rows, padding]).reshape(-1, size, rows.shape[1])
@@ -60,15 +73,18 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     Arrays in the arguments are traced; everything else is a compile-time constant. A second call with the same
     function, shapes and constants compiles nothing. Computations are in double precision; results are NumPy arrays.
     """
+    on = device()
     traced = [eqx.partition(one, lambda leaf: isinstance(leaf, np.ndarray | jax.Array)) for one in arguments]
     dynamic, static = traced[0]
     constants, structure = jax.tree.flatten(static)
     shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(dynamic))
-    key = (function, tuple(constants), structure, shapes)
-    if key not in _compiled:
-        _compiled[key] = jax.jit(lambda arrays: function(*eqx.combine(arrays, static))).lower(dynamic).compile()
+    key = (function, tuple(constants), structure, shapes, on)
+    with jax.default_device(on):
+        placed = jax.device_put([arrays for arrays, _ in traced], on)
+        if key not in _compiled:
+            _compiled[key] = jax.jit(lambda arrays: function(*eqx.combine(arrays, static))).lower(placed[0]).compile()
     run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays)))
     if len(arguments) == 1:
-        return [run(dynamic)]
+        return [run(placed[0])]
     with ThreadPoolExecutor(min(len(arguments), cores())) as pool:
-        return list(pool.map(run, [arrays for arrays, _ in traced]))
+        return list(pool.map(run, placed))

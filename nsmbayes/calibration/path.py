@@ -29,7 +29,10 @@ from nsmbayes.errors import InputError
 from nsmbayes.priors import UnconstrainedPrior
 from nsmbayes.samplers import Target, log_prior, minimise, total_loss
 from nsmbayes.samplers.independence import FEW, adapt
+from nsmbayes.samplers.students import Population
 from nsmbayes.serialisation import registered
+
+_JUDGED, _POOLED = 1000, 2000  # draws that coverage is judged with, at most, at the largest rate and below
 
 
 @registered
@@ -47,7 +50,7 @@ class PathCalibration(Calibration[SampledProblem]):
         reference: what the regions should contain. "posterior-mean": the mean of the full posterior at the same rate.
             "minimiser": the minimiser of the loss, as in the paper, by Newton's method from many starts; where the data
             hardly identify a parameter it can lie so far out that no region contains it.
-        particles: draws per stage of the sweep.
+        particles: draws per stage of the sweep, where the sampler has left no draws to be reweighted.
         grid: number of learning rates tried.
         least_ess: effective draws, on average over the resamples, below which a rate is not judged by reweighting. With
             more than six parameters lower rates are judged by linear response instead.
@@ -78,26 +81,30 @@ class PathCalibration(Calibration[SampledProblem]):
         """The learning rate for the data behind `problem`."""
         counts = problem.resample_counts(self.bootstraps, np.random.default_rng(seed))
         target, draws = problem.draw(self.largest, seed)
+        positions = draws.flat if draws.flat.shape[1] > FEW else draws.flat[:: -(-len(draws.flat) // _JUDGED)]
         minimiser = None
         if self.reference == "minimiser":
-            minimiser = minimise(total_loss, target, draws.flat[:: -(-len(draws.flat) // 32)]).points[0]
-        losses = problem.total_losses(target, draws.flat, counts)
+            minimiser = minimise(total_loss, target, positions[:: -(-len(positions) // 32)]).points[0]
+        losses = problem.total_losses(target, positions, counts)
         log_weights = -self.largest * (losses.resampled - losses.full)
         reference = draws.flat.mean(axis=0) if minimiser is None else minimiser
-        coverage, ess = reweighted_coverage(draws.flat, log_weights, reference, self.target)
-        enough, how = ess * len(draws.flat) >= self.least_ess, "along a tempered path"
+        coverage, ess = reweighted_coverage(positions, log_weights, reference, self.target)
+        enough, how = ess * len(positions) >= self.least_ess, "along a tempered path"
         if enough and coverage >= self.target:
             betas, coverages = np.array([self.largest]), np.array([coverage])
             beta, status = self.largest, CalibrationStatus.UNBOUNDED
-        elif minimiser is None and draws.flat.shape[1] > FEW:
+        elif minimiser is None and positions.shape[1] > FEW:
             how = "by linear response"
             betas = np.geomspace(self.smallest, self.largest, self.grid)
             coverages = linear_coverage(
-                draws.flat, losses.resampled - losses.full, self.largest, _covariance(target.prior), betas, self.target
+                positions, losses.resampled - losses.full, self.largest, _covariance(target.prior), betas, self.target
             )
             beta, status = choose(betas, coverages, self.target)
         else:
-            pool = sweep(target, self.largest, self.particles, seed)
+            visited = draws.visited
+            if visited is None:
+                visited = sweep(target, self.largest, self.particles, seed)
+            pool = pooled(visited, np.random.default_rng(seed))
             losses = problem.total_losses(target, pool.positions, counts)
             betas = np.geomspace(self.smallest, self.largest, self.grid)
             coverages = np.array([self._coverage(pool, losses.resampled, beta, minimiser) for beta in betas])
@@ -152,14 +159,15 @@ class Pool(NamedTuple):
 
 
 @double_precision
-def sweep(target: Target, largest: float, particles: int, seed: int) -> Pool:
+def sweep(target: Target, largest: float, particles: int, seed: int) -> Population:
     """Draws around the posteriors at learning rates from 0 to `largest`."""
     prior_key, key = jax.random.split(seed_key(seed))
     start = np.asarray(target.prior.sample(prior_key, particles))
-    found = adapt(log_prior, total_loss, start, target, beta=largest, key=key)
-    possible = np.isfinite(found.losses) & np.isfinite(found.log_priors)
-    return Pool(
-        found.positions[possible],
-        found.losses[possible],
-        found.log_proposals[possible] - found.log_priors[possible],
-    )
+    return adapt(log_prior, total_loss, start, target, beta=largest, key=key)
+
+
+def pooled(visited: Population, rng: np.random.Generator) -> Pool:
+    """Some of the draws that were visited, at most 2,000, as draws from one mixture."""
+    possible = np.flatnonzero(np.isfinite(visited.losses) & np.isfinite(visited.log_priors))
+    some = np.sort(rng.permutation(possible)[:_POOLED])
+    return Pool(visited.positions[some], visited.losses[some], (visited.log_proposals - visited.log_priors)[some])

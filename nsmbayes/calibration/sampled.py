@@ -11,7 +11,7 @@ from nsmbayes._internal.parallel import map_rows
 from nsmbayes.calibration.base import CalibrationProblem, resample_counts
 from nsmbayes.losses import Loss
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
-from nsmbayes.samplers import Draws, Sampler, Target, each_loss
+from nsmbayes.samplers import Draws, Near, Sampler, Target, each_loss
 from nsmbayes.samplers.compression import ACCEPTED, CHECKED, Compression
 
 _ATTEMPTS = 2  # to sample again, from a subset that was weighted anew
@@ -35,11 +35,22 @@ class TotalLosses(NamedTuple):
 
 
 class SampledProblem(CalibrationProblem):
-    """The posterior of a loss by a sampler. Draws are kept, so that asking for the same ones again costs nothing."""
+    """The posterior of a loss by a sampler, which begins at the draws `near` it, if there are any.
 
-    def __init__(self, prior: UnconstrainedPrior, loss: Loss, n: int, sampler: Sampler):
+    Draws are kept, so that asking for the same ones again costs nothing, and for others less.
+    """
+
+    def __init__(
+        self,
+        prior: UnconstrainedPrior,
+        loss: Loss,
+        n: int,
+        sampler: Sampler,
+        near: Float[np.ndarray, "k d"] | None = None,
+    ):
         self.n = n
         self._prior, self._loss, self._sampler = prior, loss, sampler
+        self._near: Near | None = near
         self._drawn: dict[tuple[float, int], SampledDraws] = {}
 
     def draw(self, beta: float, seed: int) -> SampledDraws:
@@ -47,7 +58,12 @@ class SampledProblem(CalibrationProblem):
         if (beta, seed) not in self._drawn:
             with jax.enable_x64(True):
                 target = Target(self._prior, self._loss, jnp.asarray(beta))
-            self._drawn[beta, seed] = SampledDraws(target, self._sampler.sample(target, seed=seed))
+            if self._near is None:
+                draws = self._sampler.sample(target, seed=seed)
+            else:
+                draws = self._sampler.sample_near(target, self._near, seed=seed)
+            self._near = draws.flat if draws.visited is None else draws.visited
+            self._drawn[beta, seed] = SampledDraws(target, draws)
         return self._drawn[beta, seed]
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
@@ -71,7 +87,7 @@ class CompressedProblem(SampledProblem):
     """The posterior of very many observations, by a weighted subset of them; see `samplers.compression`."""
 
     def __init__(self, prior: UnconstrainedPrior, compression: Compression, sampler: Sampler):
-        super().__init__(prior, compression.loss, compression.full.n, sampler)
+        super().__init__(prior, compression.loss, compression.full.n, sampler, compression.pilot)
         self.compression = compression
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
@@ -94,7 +110,7 @@ class CompressedProblem(SampledProblem):
                 self.compression = found
                 break
             self.compression = found.refined(beta)
-            self._loss, self._drawn = self.compression.loss, {}
+            self._loss, self._drawn, self._near = self.compression.loss, {}, flat
         return self.compression
 
 

@@ -195,7 +195,7 @@ class LikelihoodMethod(SurrogateMethod):
         posterior = GeneralisedPosterior(
             self._provenance(),
             target,
-            result,
+            result._replace(visited=None),
             x,
             setting,
             dequantised=dequantised,

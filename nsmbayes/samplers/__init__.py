@@ -9,6 +9,7 @@ from nsmbayes.samplers.slice import sample_slice
 from nsmbayes.samplers.strategy import (
     SAMPLERS,
     AdaptiveSampler,
+    Near,
     NUTSSampler,
     Sampler,
     SliceSampler,
@@ -31,6 +32,7 @@ __all__ = [
     "total_loss",
     "each_loss",
     "energy",
+    "Near",
     "Sampler",
     "AdaptiveSampler",
     "NUTSSampler",

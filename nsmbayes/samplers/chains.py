@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 
 from nsmbayes._internal import checks
 from nsmbayes.errors import ConvergenceError, InputError
+from nsmbayes.samplers.students import Population
 
 MAX_R_HAT, MIN_ESS = 1.05, 100.0  # beyond these, draws are not called converged
 
@@ -35,6 +36,8 @@ class Draws(NamedTuple):
     """Tail effective sample size: likewise for the quantiles of 5 and 95 %."""
     note: str = ""
     """What a user should know of how they were made."""
+    visited: Population | None = None
+    """All draws at which the sampler has evaluated the loss while it adapted, where it keeps them."""
 
     @property
     def flat(self) -> Float[np.ndarray, "total d"]:

@@ -23,9 +23,9 @@ from nsmbayes.samplers.independence import sample_independence
 from nsmbayes.samplers.strategy import AdaptiveSampler
 from nsmbayes.samplers.target import Target, log_prior, total_loss
 
-MANY = 2000
+MANY = 500
 """Observations above which a posterior in several columns is computed from a subset."""
-SUBSET = 500
+SUBSET = 250
 """Observations in the subset."""
 ACCEPTED = 0.1
 """Error in nats up to which a subset is accepted."""
@@ -50,6 +50,8 @@ class Compression(NamedTuple):
     """Where the weights are matched, in the space of the prior."""
     total: Float[np.ndarray, " k"]
     """The loss of all observations there."""
+    pilot: Float[np.ndarray, "k d"]
+    """Draws of the posterior of the subset, in the unconstrained space, from few evaluations."""
     error: float
     """The standard deviation, over draws of the posterior, of beta times the subset's loss minus that of all."""
 
@@ -126,7 +128,7 @@ def compress(
         positions = draw(weights, positions)
         if size == n:
             break
-    found = Compression(full, order, weights, theta, total, np.inf)
+    found = Compression(full, order, weights, theta, total, positions, np.inf)
     for _ in range(_REPAIRS):
         found = found.checked(constrain_rows(prior, _spaced(positions, CHECKED)), beta)
         enough = found.error <= ACCEPTED / 2
@@ -134,6 +136,7 @@ def compress(
         if enough:
             break
         positions = draw(found.weights, positions)
+        found = found._replace(pilot=positions)
     return found
 
 

@@ -6,69 +6,33 @@ All evaluations of a stage are independent of one another and run on all cores.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import ConvergenceError, InputError
 from nsmbayes.samplers.chains import Draws, as_traced, diagnose
+from nsmbayes.samplers.students import Population, StudentMixture, fit_students
 
 LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
 
-_FREEDOM = 8.0  # degrees of freedom of the proposals: their tails are heavier than those of most posteriors
 _COMPONENTS = 8
 _FEW_COMPONENTS = 2  # with more than FEW parameters: the covariances of eight could not be estimated
 FEW = 6
 """Parameters up to which a path from the prior to the posterior is short."""
-_BROAD = 0.1  # share of a component as wide as the whole, so that no tail is missed
-_EM_STEPS = 30
 _STAGES = 30
 _COLDEST, _BISECTIONS = 1e-12, 40  # of the search for a temperature
 _ENOUGH = 0.15  # effective share of a stage's size that a tempered posterior must have
 _GOOD = 0.5  # effective share of a stage's draws at which adaptation ends
 _STALE = 3  # or after so many stages that made it no better
 _ARRIVED = 3  # but not before so many stages at the posterior itself: they find the tails
-
-
-class StudentMixture(NamedTuple):
-    """sum_k weight_k t(mean_k, F_k F_k'), with lower triangular F_k."""
-
-    weights: Float[np.ndarray, " k"]
-    means: Float[np.ndarray, "k d"]
-    factors: Float[np.ndarray, "k d d"]
-
-    def sample(self, size: int, rng: np.random.Generator) -> Float[np.ndarray, "size d"]:
-        """Independent draws."""
-        k = rng.choice(len(self.weights), size, p=self.weights)
-        z = rng.standard_normal((size, self.means.shape[1])) / np.sqrt(rng.chisquare(_FREEDOM, (size, 1)) / _FREEDOM)
-        return self.means[k] + np.einsum("nij,nj->ni", self.factors[k], z)
-
-    def log_prob(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
-        """Log density, normalised."""
-        d = u.shape[1]
-        constant = gammaln((_FREEDOM + d) / 2) - gammaln(_FREEDOM / 2) - 0.5 * d * np.log(_FREEDOM * np.pi)
-        squares, log_dets = _mahalanobis(u, self.means, self.factors)
-        tails = 0.5 * (_FREEDOM + d) * np.log1p(squares / _FREEDOM)
-        return constant + logsumexp((np.log(self.weights) - log_dets)[:, None] - tails, axis=0)
-
-
-class Population(NamedTuple):
-    """The draws of all stages, as draws from one mixture, and the proposal they led to."""
-
-    positions: Float[np.ndarray, "total d"]
-    log_priors: Float[np.ndarray, " total"]
-    losses: Float[np.ndarray, " total"]
-    log_proposals: Float[np.ndarray, " total"]
-    """Log density of the mixture of all stages' proposals."""
-    proposal: StudentMixture
-    """The one whose draws were worth most."""
 
 
 @double_precision
@@ -83,6 +47,7 @@ def sample_independence(
     draws: int,
     key: Key[Array, ""],
     first: StudentMixture | None = None,
+    before: Population | None = None,
 ) -> Draws:
     """Draws from the density proportional to exp(log_prior(position, data) - beta * loss(position, data)).
 
@@ -100,6 +65,7 @@ def sample_independence(
         draws: draws of each chain.
         key: a JAX random key.
         first: what the first stage draws from, if not from a Student distribution fitted to the draws of the prior.
+        before: the draws visited at another learning rate, to be gone on from; see `Draws.visited`.
 
     Example:
         >>> def log_prior(position, data):
@@ -114,19 +80,21 @@ def sample_independence(
     """
     chains, draws = checks.integer(chains, "chains", at_least=1), checks.integer(draws, "draws", at_least=4)
     data = as_traced(data)
-    population = adapt(log_prior, loss, prior_draws, data, beta=beta, key=key, first=first)
+    population = adapt(log_prior, loss, prior_draws, data, beta=beta, key=key, first=first, before=before)
     rng = _generator(jax.random.fold_in(key, 1))
     log_weights = _log_weights(population, beta)
     begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - logsumexp(log_weights)))
-    proposals = population.proposal.sample(chains * draws, rng).reshape(chains, draws, -1)
+    proposals = population.best.sample(chains * draws, rng).reshape(chains, draws, -1)
     states = np.concatenate([population.positions[begin][:, None], proposals], axis=1)
     flat = states.reshape(-1, states.shape[-1])
     log_priors, losses = map_rows(_parts, flat, log_prior, loss, data)
-    log_ratios = _target(log_priors, losses, beta) - population.proposal.log_prob(flat)
+    log_ratios = _target(log_priors, losses, beta) - population.best.log_prob(flat)
     accepted = _accept(log_ratios.reshape(chains, -1), np.log(rng.random((chains, draws))))
     last = np.maximum.accumulate(np.where(accepted, np.arange(draws + 1), 0), axis=1)[:, 1:]
     positions = np.take_along_axis(states, last[..., None], axis=1)
-    return Draws(positions, accepted[:, 1:].mean(axis=1), np.zeros(chains, int), *diagnose(positions))
+    return Draws(
+        positions, accepted[:, 1:].mean(axis=1), np.zeros(chains, int), *diagnose(positions), visited=population
+    )
 
 
 def _accept(
@@ -151,12 +119,14 @@ def adapt(
     beta: float,
     key: Key[Array, ""],
     first: StudentMixture | None = None,
+    before: Population | None = None,
 ) -> Population:
     """A population of draws around the posterior, and a mixture fitted to it.
 
     The first stage draws from `first`, or a Student distribution fitted to the draws from the prior. Every stage
     weighs the draws of all stages so far for the posterior, tempered as little as leaves enough effective draws, fits
     a mixture to them, and draws from it. Weights are those of importance sampling from the mixture of all proposals.
+    With the population of `before`, of the same loss at another learning rate, the first stage is already fitted to it.
 
     Raises:
         ConvergenceError: if the path does not reach the posterior.
@@ -167,11 +137,25 @@ def adapt(
         raise InputError(f"`prior_draws` needs at least {20 * d} rows for {d} dimensions; got {N}. Draw more.")
     rng = _generator(key)
     enough = max(_ENOUGH * N, 10 * d)
-    proposals = [_fit(start, np.full(N, 1 / N), 1, rng) if first is None else first]
-    parts, densities, components = [], np.empty((0, 0)), _COMPONENTS if d <= FEW else _FEW_COMPONENTS
-    best, best_share, arrived, stale, temperature = proposals[0], 0.0, 0, 0, 0.0
+    components = _COMPONENTS if d <= FEW else _FEW_COMPONENTS
+    best_share, arrived, stale, temperature = 0.0, 0, 0, 0.0
+
+    def refit(population):
+        temperature, log_weights = _tempered(population, beta, enough)
+        weights = np.exp(log_weights - logsumexp(log_weights))
+        return temperature, fit_students(population.positions, weights, components, rng)
+
+    if before is None:
+        proposals = [fit_students(start, np.full(N, 1 / N), 1, rng) if first is None else first]
+        parts, densities = [], np.empty((0, 0))
+    else:
+        temperature, proposal = refit(before)
+        proposals, arrived = [*before.proposals, proposal], _ARRIVED - 1
+        parts = [(before.positions, before.log_priors, before.losses)]
+        densities = np.stack([one.log_prob(before.positions) for one in before.proposals])
+    best, most, population = proposals[-1], len(proposals) + _STAGES, before
     while arrived < _ARRIVED or (best_share < _GOOD and stale < _STALE):
-        if len(parts) == _STAGES:
+        if len(proposals) == most:
             raise ConvergenceError(
                 f"After {_STAGES} stages the mixture does not follow the posterior yet (temperature {temperature:.2g} "
                 "of 1). Use NUTS, or more draws from the prior."
@@ -179,15 +163,16 @@ def adapt(
         new = proposals[-1].sample(N, rng)
         parts.append((new, *map_rows(_parts, new, log_prior, loss, data)))
         densities = _extended(densities, proposals, [part[0] for part in parts])
-        population = _pool(parts, densities, best)
-        share = _effective(_log_weights(_pool(parts[-1:], densities[-1:, -N:], best), beta)) / N
+        population = _pool(parts, densities, proposals, best)
+        share = _effective(_log_weights(_pool(parts[-1:], densities[-1:, -N:], proposals[-1:], best), beta)) / N
         arrived += temperature == 1
         stale = stale + 1 if temperature == 1 and share <= 1.05 * best_share else 0
         if share > best_share:
             best, best_share = proposals[-1], share
-        temperature, log_weights = _tempered(population, beta, enough)
-        proposals.append(_fit(population.positions, np.exp(log_weights - logsumexp(log_weights)), components, rng))
-    return _pool(parts, densities, best)
+        temperature, proposal = refit(population)
+        proposals.append(proposal)
+    assert population is not None  # there was a stage
+    return population._replace(best=best)
 
 
 def _extended(
@@ -201,10 +186,14 @@ def _extended(
 
 
 def _pool(
-    parts: list[tuple[np.ndarray, ...]], densities: Float[np.ndarray, "stages total"], best: StudentMixture
+    parts: list[tuple[np.ndarray, ...]],
+    densities: Float[np.ndarray, "stages total"],
+    proposals: list[StudentMixture],
+    best: StudentMixture,
 ) -> Population:
     positions, log_priors, losses = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Population(positions, log_priors, losses, logsumexp(densities, axis=0) - np.log(len(densities)), best)
+    log_mixture = logsumexp(densities, axis=0) - np.log(len(densities))
+    return Population(positions, log_priors, losses, log_mixture, tuple(proposals), best)
 
 
 def _target(log_priors: np.ndarray, losses: np.ndarray, beta: float) -> np.ndarray:
@@ -239,49 +228,6 @@ def _tempered(population: Population, beta: float, enough: float) -> tuple[float
         middle = np.sqrt(low * high)
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
     return low, log_weights(low)
-
-
-def _fit(u: np.ndarray, weights: np.ndarray, components: int, rng: np.random.Generator) -> StudentMixture:
-    """A mixture fitted to weighted draws by expectation maximisation, with a prior that no covariance collapses."""
-    keep = weights > 1e-9 * weights.max()
-    u, weights = u[keep], weights[keep] / weights[keep].sum()
-    d = u.shape[1]
-    centre = weights @ u
-    whole = _covariance(u - centre, weights)
-    if components == 1:
-        return StudentMixture(np.ones(1), centre[None], np.linalg.cholesky(whole)[None])
-    count = 1 / (weights**2).sum()  # effective draws
-    typical, belief = whole / components ** (2 / d), (d + 2) / count
-    means = u[rng.choice(len(u), components, p=weights, replace=len(u) < components)]
-    covariances, shares = np.tile(typical, (components, 1, 1)), np.full(components, 1 / components)
-    for _ in range(_EM_STEPS):
-        squares, log_dets = _mahalanobis(u, means, np.linalg.cholesky(covariances))
-        logs = (np.log(shares) - log_dets)[:, None] - 0.5 * squares
-        r = np.exp(logs - logsumexp(logs, axis=0)) * weights
-        mass = r.sum(axis=1)
-        shares = (mass + 1 / count) / (mass + 1 / count).sum()
-        means = (r @ u + belief * means) / (mass + belief)[:, None]
-        residuals = u - means[:, None]
-        moments = (r[..., None] * residuals).transpose(0, 2, 1) @ residuals
-        covariances = (moments + belief * typical) / (mass + belief)[:, None, None]
-    return StudentMixture(
-        np.append((1 - _BROAD) * shares, _BROAD),
-        np.vstack([means, centre]),
-        np.linalg.cholesky(np.concatenate([covariances, 2 * whole[None]])),
-    )
-
-
-def _mahalanobis(
-    u: Float[np.ndarray, "n d"], means: Float[np.ndarray, "k d"], factors: Float[np.ndarray, "k d d"]
-) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, " k"]]:
-    """(u - mean)' (F F')^-1 (u - mean) of every point and component, and log det F."""
-    z = np.linalg.inv(factors) @ (u.T - means[:, :, None])
-    return (z**2).sum(axis=1), np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
-
-
-def _covariance(residuals: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    S = (weights[:, None] * residuals).T @ residuals
-    return S + 1e-10 * np.trace(S) / len(S) * np.eye(len(S))
 
 
 def _parts(u, log_prior, loss, data):

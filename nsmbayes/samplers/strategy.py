@@ -14,14 +14,18 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.samplers.chains import MIN_ESS, Draws, require_converged
-from nsmbayes.samplers.independence import FEW, StudentMixture, sample_independence
+from nsmbayes.samplers.independence import FEW, sample_independence
 from nsmbayes.samplers.modes import descend
 from nsmbayes.samplers.nuts import sample_nuts
 from nsmbayes.samplers.slice import sample_slice
+from nsmbayes.samplers.students import Population, StudentMixture, around
 from nsmbayes.samplers.target import Target, log_prior, log_prob, total_loss
 from nsmbayes.serialisation import registered
 
-_CANDIDATES = 250  # prior draws each chain chooses its start from
+_CANDIDATES, _FEW_CANDIDATES = 250, 125  # draws of the prior that each chain chooses its start from, and of up to
+_FEWEST = 3  # so many parameters
+Near = Population | Float[np.ndarray, "k d"]
+"""What a sampler may begin with: what it visited at another learning rate, or draws of a similar target."""
 _JUDGED = 4 * MIN_ESS  # draws: fewer cannot show whether a sampler works
 _ATTEMPTS = 2  # of the adaptive sampler, before NUTS
 
@@ -51,11 +55,17 @@ class Sampler(ABC):
     def sample(self, target: Target, *, seed: int) -> Draws:
         """Draws of the unconstrained parameters; the same for the same seed."""
 
+    def sample_near(self, target: Target, near: Near, *, seed: int) -> Draws:
+        """Draws of a target of which something is known already; a sampler that can begins there."""
+        del near
+        return self.sample(target, seed=seed)
+
     @double_precision
     def _prior_draws(self, target: Target, seed: int) -> tuple[Float[np.ndarray, "k d"], Any]:
         """Candidates for the starts of the chains, and the key of what follows."""
         key_start, key = jax.random.split(seed_key(seed))
-        return np.asarray(target.prior.sample(key_start, self.chains * _CANDIDATES)), key
+        each = _FEW_CANDIDATES if target.prior.dim <= _FEWEST else _CANDIDATES
+        return np.asarray(target.prior.sample(key_start, self.chains * each)), key
 
 
 @registered
@@ -102,9 +112,20 @@ class AdaptiveSampler(Sampler):
 
     def sample(self, target: Target, *, seed: int) -> Draws:
         """Draws of the unconstrained parameters; the same for the same seed."""
+        return self._sample(target, None, seed)
+
+    def sample_near(self, target: Target, near: Near, *, seed: int) -> Draws:
+        """Draws of a target of which something is known already: a few stages adapt the proposal."""
+        return self._sample(target, near, seed)
+
+    def _sample(self, target: Target, near: Near | None, seed: int) -> Draws:
         candidates, key = self._prior_draws(target, seed)
-        first = None
-        if candidates.shape[1] > FEW:
+        first = before = None
+        if isinstance(near, Population):
+            before = near
+        elif near is not None:
+            first = around(near)
+        elif candidates.shape[1] > FEW:
             modes = modes_from(target, starting_points(target, candidates, self.chains))
             first = modes.proposal() if np.isfinite(modes.log_masses).any() else None
         for attempt in range(_ATTEMPTS):
@@ -118,7 +139,8 @@ class AdaptiveSampler(Sampler):
                     chains=self.chains,
                     draws=self.draws,
                     key=jax.random.fold_in(key, attempt),
-                    first=first,
+                    first=first if attempt == 0 or near is None else None,
+                    before=before if attempt == 0 else None,
                 )
                 return require_converged(result) if self.chains * self.draws >= _JUDGED else result
             except ConvergenceError:

@@ -9,7 +9,7 @@ import nsmbayes as nsm
 from nsmbayes.calibration import CalibrationStatus, SampledProblem
 from nsmbayes.calibration.base import resample_counts
 from nsmbayes.calibration.importance import reweighted_coverage
-from nsmbayes.calibration.path import choose, sweep
+from nsmbayes.calibration.path import choose, pooled, sweep
 from nsmbayes.losses import Loss
 from nsmbayes.priors import unconstrained
 from nsmbayes.samplers import AdaptiveSampler, Draws, Target
@@ -59,7 +59,7 @@ def test_one_sweep_gives_the_coverage_at_every_rate(x64):
     """200 resamples x 6 rates from 512 particles per stage, within 0.05 of the exact ones; a wrong rate is noticed."""
     problem = Exact()
     target, _ = problem.draw(1.0, 0)
-    pool = sweep(target, 2.0, 512, seed=0)
+    pool = pooled(sweep(target, 2.0, 512, seed=0), np.random.default_rng(0))
     counts = resample_counts(N, 200, np.random.default_rng(0))
     losses = problem.total_losses(target, pool.positions, counts)
     np.testing.assert_allclose(losses.full, pool.losses, rtol=1e-9)

@@ -1,0 +1,96 @@
+"""Mixtures of Student distributions that propose to chains: their density, draws, and fit to weighted draws."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import gammaln, logsumexp
+
+_FREEDOM = 8.0  # degrees of freedom of the proposals: their tails are heavier than those of most posteriors
+_BROAD = 0.1  # share of a component as wide as the whole, so that no tail is missed
+_EM_STEPS = 30
+
+
+class StudentMixture(NamedTuple):
+    """sum_k weight_k t(mean_k, F_k F_k'), with lower triangular F_k."""
+
+    weights: Float[np.ndarray, " k"]
+    means: Float[np.ndarray, "k d"]
+    factors: Float[np.ndarray, "k d d"]
+
+    def sample(self, size: int, rng: np.random.Generator) -> Float[np.ndarray, "size d"]:
+        """Independent draws."""
+        k = rng.choice(len(self.weights), size, p=self.weights)
+        z = rng.standard_normal((size, self.means.shape[1])) / np.sqrt(rng.chisquare(_FREEDOM, (size, 1)) / _FREEDOM)
+        return self.means[k] + np.einsum("nij,nj->ni", self.factors[k], z)
+
+    def log_prob(self, u: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Log density, normalised."""
+        d = u.shape[1]
+        constant = gammaln((_FREEDOM + d) / 2) - gammaln(_FREEDOM / 2) - 0.5 * d * np.log(_FREEDOM * np.pi)
+        squares, log_dets = _mahalanobis(u, self.means, self.factors)
+        tails = 0.5 * (_FREEDOM + d) * np.log1p(squares / _FREEDOM)
+        return constant + logsumexp((np.log(self.weights) - log_dets)[:, None] - tails, axis=0)
+
+
+class Population(NamedTuple):
+    """The draws of all stages, as draws from one mixture, and the proposal they led to."""
+
+    positions: Float[np.ndarray, "total d"]
+    log_priors: Float[np.ndarray, " total"]
+    losses: Float[np.ndarray, " total"]
+    log_proposals: Float[np.ndarray, " total"]
+    """Log density of the mixture of all stages' proposals."""
+    proposals: tuple[StudentMixture, ...]
+    """Those of all stages, each of which has as many draws."""
+    best: StudentMixture
+    """The one whose draws were worth most."""
+
+
+def fit_students(u: np.ndarray, weights: np.ndarray, components: int, rng: np.random.Generator) -> StudentMixture:
+    """A mixture fitted to weighted draws by expectation maximisation, with a prior that no covariance collapses."""
+    keep = weights > 1e-9 * weights.max()
+    u, weights = u[keep], weights[keep] / weights[keep].sum()
+    d = u.shape[1]
+    centre = weights @ u
+    whole = _covariance(u - centre, weights)
+    if components == 1:
+        return StudentMixture(np.ones(1), centre[None], np.linalg.cholesky(whole)[None])
+    count = 1 / (weights**2).sum()  # effective draws
+    typical, belief = whole / components ** (2 / d), (d + 2) / count
+    means = u[rng.choice(len(u), components, p=weights, replace=len(u) < components)]
+    covariances, shares = np.tile(typical, (components, 1, 1)), np.full(components, 1 / components)
+    for _ in range(_EM_STEPS):
+        squares, log_dets = _mahalanobis(u, means, np.linalg.cholesky(covariances))
+        logs = (np.log(shares) - log_dets)[:, None] - 0.5 * squares
+        r = np.exp(logs - logsumexp(logs, axis=0)) * weights
+        mass = r.sum(axis=1)
+        shares = (mass + 1 / count) / (mass + 1 / count).sum()
+        means = (r @ u + belief * means) / (mass + belief)[:, None]
+        residuals = u - means[:, None]
+        moments = (r[..., None] * residuals).transpose(0, 2, 1) @ residuals
+        covariances = (moments + belief * typical) / (mass + belief)[:, None, None]
+    return StudentMixture(
+        np.append((1 - _BROAD) * shares, _BROAD),
+        np.vstack([means, centre]),
+        np.linalg.cholesky(np.concatenate([covariances, 2 * whole[None]])),
+    )
+
+
+def around(draws: Float[np.ndarray, "n d"]) -> StudentMixture:
+    """A proposal for a target like the one that `draws` are from, or up to sixteen times as wide in its squares."""
+    [mean], [factor] = fit_students(draws, np.full(len(draws), 1 / len(draws)), 1, np.random.default_rng(0))[1:]
+    return StudentMixture(np.array([0.7, 0.3]), np.stack([mean, mean]), np.stack([factor, 4 * factor]))
+
+
+def _mahalanobis(
+    u: Float[np.ndarray, "n d"], means: Float[np.ndarray, "k d"], factors: Float[np.ndarray, "k d d"]
+) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, " k"]]:
+    """(u - mean)' (F F')^-1 (u - mean) of every point and component, and log det F."""
+    z = np.linalg.inv(factors) @ (u.T - means[:, :, None])
+    return (z**2).sum(axis=1), np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+
+
+def _covariance(residuals: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    S = (weights[:, None] * residuals).T @ residuals
+    return S + 1e-10 * np.trace(S) / len(S) * np.eye(len(S))
