@@ -28,7 +28,7 @@ from nsmbayes.errors import InputError
 
 Model = TypeVar("Model", bound=eqx.Module)
 
-FORMAT = 3
+FORMAT = 4
 _HEADER, _ARRAYS = "model.json", "arrays.safetensors"
 
 Config = TypeVar("Config")
@@ -280,8 +280,16 @@ def _from_format_2(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     return header | {"format": 3}, arrays
 
 
+def _from_format_3(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """Format 3 knew weights by distance alone; a method that was saved with it goes on computing what it did."""
+    if header.get("method") == "nsm-bayes":
+        header = header | {"config": {"excess": None} | header["config"]}
+    return header | {"format": 4}, arrays
+
+
 MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
     1: _from_format_1,
     2: _from_format_2,
+    3: _from_format_3,
 }
 """From each older format to the next."""

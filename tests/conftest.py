@@ -1,6 +1,15 @@
-"""Shapes and types are checked at run time in the tests, in the modules whose inputs come from the package itself."""
+"""Shapes and types are checked at run time in the tests, in the modules whose inputs come from the package itself.
+
+Programs are compiled fast and run slowly, here and in the processes that tests start: most of the time of the tests is
+compilation. `JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= make test` compiles them as users do.
+"""
+
+import os
 
 from jaxtyping import install_import_hook
+
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # both must stand before jax is imported
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
 
 _CHECKED = [
     *(
@@ -43,6 +52,16 @@ def x64():
         yield
 
 
+@pytest.fixture(scope="module")
+def optimised():
+    """Programs are optimised in this module: they run for longer than that takes."""
+    name = "jax_disable_most_optimizations"
+    before = jax.config.values[name]
+    jax.config.update(name, False)
+    yield
+    jax.config.update(name, before)
+
+
 @pytest.fixture(scope="session")
 def trained_gnk():
     """A method trained briefly on g-and-k simulations: enough to be used, not to be good."""
@@ -52,7 +71,7 @@ def trained_gnk():
     return method.append_simulations(*task.simulate(20_000, seed=0)).train(0, settings=settings, progress=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def random_method():
     """Untrained but usable methods of any size, with networks drawn at random."""
 

@@ -1,23 +1,22 @@
 """The code in README and tutorials runs as printed, and no link or figure of the documentation is missing."""
 
 import ast
-import importlib.util
+import importlib
 import json
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import jaxtyping
 import pytest
 from matplotlib.figure import Figure
+from support.docs_scripts import ROOT, docs_script
 from support.synthetic import synthetic_result
 
 from nsmbayes.cli import main
 from nsmbayes.experiments import catalogue
 
-ROOT = Path(__file__).resolve().parents[1]
 RUN = ("README.md", "docs/tutorial-gnk.md", "docs/your-own-simulator.md")
 TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -50,7 +49,7 @@ def as_users_run_it():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("optimised", "as_users_run_it")
 @pytest.mark.parametrize("page", RUN)
 def test_code_runs_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -135,15 +134,7 @@ def test_a_page_that_is_made_agrees_with_the_stored_rows(name):
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     """The script of the results page, with temporary folders."""
-    spec = importlib.util.spec_from_file_location("make_results", ROOT / "docs" / "make_results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(module, "PICTURES", tmp_path / "pictures")
-    module.RESULTS.mkdir()
-    return module
+    return docs_script("make_results", tmp_path, monkeypatch)
 
 
 def _store(results, tmp_path, experiment, name=None):

@@ -15,8 +15,8 @@ from nsmbayes import serialisation
 
 def test_the_format_is_what_old_files_say():
     """A change of the format breaks every model on disk: it needs a new number, and a new line here."""
-    assert serialisation.FORMAT == 3
-    assert list(serialisation.MIGRATIONS) == [1, 2]
+    assert serialisation.FORMAT == 4
+    assert list(serialisation.MIGRATIONS) == [1, 2, 3]
 
 
 _log_prob = eqx.filter_jit(lambda density, theta, x: density.log_prob(theta, x))  # one program, not one per operation
@@ -58,6 +58,7 @@ def test_options_of_format_1_are_kept():
     assert options["sampler"] == nsm.samplers.AdaptiveSampler(draws=50)
     assert options["calibration"] == nsm.calibration.PathCalibration()
     assert options["grid_steps"] == (0.0,)
+    assert options["excess"] is None
     paper = nsm.load(OLD / "nsm-bayes-paper")
     assert paper.surrogate == nsm.MAF(hidden=6, squash=False, allow_one_dimension=True)
     assert paper.calibration == nsm.calibration.ReweightingCalibration()

@@ -1,28 +1,17 @@
 """The performance page shows every measurement that is stored, and does without those that are not."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
+from support.docs_scripts import docs_script
 
-ROOT = Path(__file__).resolve().parents[1]
 _MACHINE = {"cpu": "some processor", "cores": 2, "packages": {"jax": "0.0"}}
 
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
     """The script of the page, with temporary folders."""
-    spec = importlib.util.spec_from_file_location("make_performance", ROOT / "docs" / "make_performance.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "make_performance", module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "RESULTS", tmp_path)
-    monkeypatch.setattr(module, "PICTURES", tmp_path / "pictures")
-    return module
+    return docs_script("make_performance", tmp_path, monkeypatch)
 
 
 def _store(folder, name, *details):
@@ -38,13 +27,13 @@ def test_without_measurements_there_are_no_sections(script):
     assert "\n## " not in script.page()
 
 
-def test_every_growth_has_a_figure_a_table_and_its_exponent(script, tmp_path):
+def test_every_growth_has_a_figure_a_table_and_its_exponent(script):
     sizes = {"parameters": "parameters", "budget": "simulations", "batch": "datasets"}
     for name, size in sizes.items():
-        _store(tmp_path, name, *({size: 10**i, "compile_s": 1.0 + i} for i in range(1, 4)))
-    _store(tmp_path, "observations", *({"what": f"n = {10**i:,}", "compile_s": 1.0 + i} for i in range(1, 4)))
+        _store(script.RESULTS, name, *({size: 10**i, "compile_s": 1.0 + i} for i in range(1, 4)))
+    _store(script.RESULTS, "observations", *({"what": f"n = {10**i:,}", "compile_s": 1.0 + i} for i in range(1, 4)))
     training = [{"columns": d, "factor": "precision", "us_per_simulation": float(d**2)} for d in (2, 4, 8)]
-    _store(tmp_path, "columns", *training)
+    _store(script.RESULTS, "columns", *training)
     script.draw()
     text = script.page()
     assert {path.stem for path in script.PICTURES.iterdir()} == {growth.name for growth in script.GROWTHS}
@@ -55,17 +44,19 @@ def test_every_growth_has_a_figure_a_table_and_its_exponent(script, tmp_path):
     assert "| 1,000 | 200 |" in text
 
 
-def test_one_size_is_no_growth(script, tmp_path):
-    _store(tmp_path, "batch", {"datasets": 1000})
+def test_one_size_is_no_growth(script):
+    _store(script.RESULTS, "batch", {"datasets": 1000})
     assert "\n## " not in script.page()
 
 
-def test_sbi_devices_and_memory_are_tables(script, tmp_path):
-    _store(tmp_path, "sbi", {"held_out_log_prob": -2.5}, {"smallest_ess": 100.0, "times_faster_than_sbi_later": 44.2})
+def test_sbi_devices_and_memory_are_tables(script):
+    _store(
+        script.RESULTS, "sbi", {"held_out_log_prob": -2.5}, {"smallest_ess": 100.0, "times_faster_than_sbi_later": 44.2}
+    )
     rates = {"float32": 2000.0, "float64": 1000.0}
     measured = {"device": "gpu", "matrix_gflops": rates, "effective_draws_per_s": 123.0, "compile_s": 4.0}
-    _store(tmp_path, "devices", measured)
-    _store(tmp_path, "memory", {"peak_gib": 2.345})
+    _store(script.RESULTS, "devices", measured)
+    _store(script.RESULTS, "memory", {"peak_gib": 2.345})
     text = script.page()
     assert "| row 0 | 9.0 s | 2.0 s |  | -2.500 |  |" in text
     assert "| row 1 | 9.0 s | 20.0 s | 5 |  | 44 |" in text

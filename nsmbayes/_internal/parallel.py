@@ -14,20 +14,20 @@ from nsmbayes._internal.processor import cores
 
 _BLOCK = 64  # rows per call on a CPU
 _WIDE_BLOCK = 256  # rows per call on a GPU, which evaluates all rows of a block at once
-_ENOUGH_CORES = 4  # that beat a GPU at many small evaluations: bench/devices.py
 _compiled: dict[Any, Any] = {}
 
 
 def device() -> Any:
-    """Where losses are evaluated: the user's device, but the processor if that has a few cores.
-
-    An evaluation is small, thousands of them follow upon one another, and a GPU waits between them.
-    """
+    """The device that the user has chosen (`jax.default_device`), or JAX for him."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(chosen, str):
-        chosen = jax.devices(chosen)[0]
-    chosen = jax.devices()[0] if chosen is None else chosen
-    return jax.local_devices(backend="cpu")[0] if cores() >= _ENOUGH_CORES else chosen
+        return jax.devices(chosen)[0]
+    return jax.devices()[0] if chosen is None else chosen
+
+
+def on_processor() -> bool:
+    """Whether computations run on the processor, which prefers many rows one by one; a GPU wants them at once."""
+    return device().platform == "cpu"
 
 
 def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> Any:
@@ -36,7 +36,7 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
     One compilation serves any number of rows. Pass the same `function` object in every call: a new object is compiled
     again.
     """
-    one_by_one = device().platform == "cpu"
+    one_by_one = on_processor()
     size = _BLOCK if one_by_one else _WIDE_BLOCK
     padding = np.zeros((-len(rows) % size, rows.shape[1]), rows.dtype)
     blocks = np.concatenate([rows, padding]).reshape(-1, size, rows.shape[1])
@@ -80,7 +80,7 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(dynamic))
     key = (function, tuple(constants), structure, shapes, on)
     with jax.default_device(on):
-        placed = jax.device_put([arrays for arrays, _ in traced], on)
+        placed = _placed([arrays for arrays, _ in traced], on)
         if key not in _compiled:
             _compiled[key] = jax.jit(lambda arrays: function(*eqx.combine(arrays, static))).lower(placed[0]).compile()
     run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays)))
@@ -88,3 +88,15 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
         return [run(placed[0])]
     with ThreadPoolExecutor(min(len(arguments), cores())) as pool:
         return list(pool.map(run, placed))
+
+
+def _placed(trees: list[Any], on: Any) -> list[Any]:
+    """The trees with their arrays on a device; what they share is moved once."""
+    moved: dict[int, Any] = {}
+
+    def place(leaf):
+        if id(leaf) not in moved:
+            moved[id(leaf)] = jax.device_put(leaf, on)
+        return moved[id(leaf)]
+
+    return jax.tree.map(place, trees)

@@ -170,13 +170,9 @@ OUTLIERS = (
     DataSpec("clustered", fraction=0.1),
     DataSpec("clustered", fraction=0.3),
     DataSpec("both-sided", fraction=0.3),
-)
-SOME_OUTLIERS = (
-    DataSpec(),
-    DataSpec("none"),
-    DataSpec("far", fraction=0.3),
-    DataSpec("near", fraction=0.1),
-    DataSpec("clustered", fraction=0.1),
+    DataSpec("population", fraction=0.2),
+    DataSpec("stuck", fraction=0.1),
+    DataSpec("drift", fraction=0.1),
 )
 
 
@@ -189,9 +185,9 @@ def _bench(task: str, m: int, data: tuple[DataSpec, ...]) -> Experiment:
 BENCHES = (
     _bench("gnk", 100_000, OUTLIERS),
     _bench("gaussian", 50_000, OUTLIERS),
-    _bench("pk", 50_000, SOME_OUTLIERS),
-    _bench("sir", 50_000, SOME_OUTLIERS),
-    _bench("radio", 50_000, SOME_OUTLIERS),
+    _bench("pk", 50_000, OUTLIERS),
+    _bench("sir", 50_000, OUTLIERS),
+    _bench("radio", 50_000, OUTLIERS),
 )
 
 PAPER = (GNK, SIR, SIR_HEAVY, RADIO)

@@ -9,7 +9,15 @@ from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.tasks import Observation
 from nsmbayes.tasks.contamination import choose_outliers
 
-_DISTANCES = {"far": 30.0, "near": 4.0, "clustered": 8.0, "both-sided": 8.0}
+_DISTANCES = {
+    "far": 30.0,
+    "near": 4.0,
+    "clustered": 8.0,
+    "both-sided": 8.0,
+    "population": 6.0,
+    "stuck": 6.0,
+    "drift": 6.0,
+}
 _CLUSTER_SPREAD = 0.1
 
 KINDS = tuple(_DISTANCES)
@@ -23,7 +31,10 @@ def place_outliers(clean: Any, kind: str, *, fraction: float, distance: float | 
 
     - "far" and "near": rows are moved along the direction, by 30 and by 4;
     - "clustered": rows are replaced by a cluster of spread 0.1 around the point at distance 8 from the location;
-    - "both-sided": rows are moved by 8 one way or the other, at random.
+    - "both-sided": rows are moved by 8 one way or the other, at random;
+    - "population": rows are moved by 6, and half as wide: a second population;
+    - "stuck": rows have one and the same value, at distance 6 from the location;
+    - "drift": one column of the rows, chosen at random, is moved by 1 to 6 of its scales, the more the later the row.
 
     Rows and direction depend only on `seed` and the number of rows; the rows of a smaller fraction are among those of
     a larger one, and become the same outliers.
@@ -55,6 +66,13 @@ def place_outliers(clean: Any, kind: str, *, fraction: float, distance: float | 
     if kind == "clustered":
         cluster = _CLUSTER_SPREAD * rng.standard_normal((n, d)) @ np.asarray(centre.factor).T
         outliers = np.asarray(centre.location) + step + cluster
+    elif kind == "population":
+        outliers = np.asarray(centre.location) + step + 0.5 * (clean - np.asarray(centre.location))
+    elif kind == "stuck":
+        outliers = np.tile(np.asarray(centre.location) + step, (n, 1))
+    elif kind == "drift":
+        outliers, column = clean.copy(), rng.integers(d)
+        outliers[:, column] += np.linspace(1, r, n) * np.sqrt(np.asarray(centre.scatter)[column, column])
     elif kind == "both-sided":
         outliers = clean + rng.choice([-1.0, 1.0], (n, 1)) * step
     else:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from nsmbayes._internal.parallel import call_each, cores
+from nsmbayes._internal.parallel import call_each, cores, on_processor
 from nsmbayes.losses.evaluated import NSMLoss, NSMSetting
 
 _AT_ONCE = 16  # thetas of one compiled call: one shape, hence one compilation
@@ -24,6 +24,8 @@ class BlockedLoss(NamedTuple):
     x: Float[np.ndarray, "n d_x"]
     size: int
     """Observations in a block."""
+    multiples: Float[np.ndarray, " n"] | None = None
+    """What each observation counts beside its weight; one, if not given."""
 
     @property
     def n(self) -> int:
@@ -32,10 +34,14 @@ class BlockedLoss(NamedTuple):
 
     def block(self, number: int) -> NSMLoss:
         """The loss of one block; padding counts nothing in it."""
-        rows = self.x[number * self.size : (number + 1) * self.size]
+        mine = slice(number * self.size, (number + 1) * self.size)
+        rows = self.x[mine]
         padding = self.size - len(rows)
         loss = self.setting.loss(np.concatenate([rows, np.repeat(rows[:1], padding, axis=0)]), seed=number)
-        return loss.reweighted(np.repeat([1.0, 0.0], [len(rows), padding])) if padding else loss
+        if self.multiples is None and not padding:
+            return loss
+        multiples = np.ones(len(rows)) if self.multiples is None else self.multiples[mine]
+        return loss.reweighted(np.concatenate([multiples, np.zeros(padding)]))
 
     def total(self, theta: Float[np.ndarray, "k d"], *, first: int | None = None) -> Float[np.ndarray, " k"]:
         """The loss of all observations, or of the first ones, at k thetas."""
@@ -73,4 +79,4 @@ def losses_at(losses: list[NSMLoss], theta: Float[np.ndarray, "k d"]) -> list[Fl
 
 
 def _each(loss: NSMLoss, theta: Float[Array, "k d"]) -> Float[Array, "k n"]:
-    return jax.lax.map(loss.each, theta)
+    return jax.lax.map(loss.each, theta, batch_size=None if on_processor() else len(theta))

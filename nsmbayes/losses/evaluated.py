@@ -51,10 +51,13 @@ class NLELoss(Loss):
 
     surrogate: Density
     x: Float[Array, "n d_x"]
+    counts: Float[Array, " n"] | None = None
+    """What each observation counts; one, if not given."""
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
         """The loss of each observation."""
-        return _in_chunks(lambda x: -self.surrogate.log_probs(theta, x), self.x)
+        losses = _in_chunks(lambda x: -self.surrogate.log_probs(theta, x), self.x)
+        return losses if self.counts is None else jnp.where(self.counts > 0, self.counts * losses, 0.0)
 
 
 class NLESetting(NamedTuple):

@@ -30,6 +30,7 @@ from nsmbayes.surrogates import (
     as_surrogate,
     fit_standardiser,
 )
+from nsmbayes.suspects import Suspects
 from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_density
 
 _TRAINING = TrainingSettings(
@@ -189,6 +190,7 @@ class LikelihoodMethod(SurrogateMethod):
         calibration: CalibrationResult | None,
         seed: int,
         compression: Compression | None = None,
+        suspects: Suspects | None = None,
     ) -> GeneralisedPosterior:
         """The posterior at a learning rate, and a warning if its chains disagree."""
         target, result = problem.draw(beta, seed)
@@ -201,6 +203,7 @@ class LikelihoodMethod(SurrogateMethod):
             dequantised=dequantised,
             calibration=calibration,
             compression=compression,
+            suspects=suspects,
         )
         if not posterior.converged:
             warnings.warn(

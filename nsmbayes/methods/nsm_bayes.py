@@ -23,9 +23,10 @@ from nsmbayes.methods.nle import PAPER_FLOW
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.samplers import MANY, compress, trimmed_fit
 from nsmbayes.scatter import ESTIMATORS, LocationScatter, fit_guided, fit_location_scatter
-from nsmbayes.surrogates import Density, NoisyFlow, require_smooth
+from nsmbayes.surrogates import Density, MixtureDensity, NoisyFlow, require_smooth
+from nsmbayes.suspects import Suspects, find_suspects
 from nsmbayes.training import Augment, correlated_noise
-from nsmbayes.weights import IMQ, PlateauIMQ, Weight, Weighting, as_weight
+from nsmbayes.weights import IMQ, Excess, PlateauIMQ, Weight, Weighting, as_weight
 
 _GUESSED_FROM = 400  # observations, at most: a first guess of the parameter needs no more
 
@@ -49,6 +50,9 @@ class NSMBayes(LikelihoodMethod):
             (`scatter.fit_guided`), so that few observations, or a tight group of outliers, do not mislead it; a flow's
             scatter is not known in closed form, and median absolute deviations guide instead. Or "mcd", "mad", or
             "sample" (not robust).
+        excess: how observations lose weight where they are more than the fitted model explains (`weights.Excess`): a
+            cluster, a stuck sensor, a second population. None for weights by distance alone, which are also those of
+            surrogates that are not Gaussian mixtures, and of the paper.
         noise_levels: noise levels in units of the robust scale of the observations, or (0,).
         whiten: compute the loss in whitened coordinates; if not, in the user's units, as in the paper.
         calibration: how beta is chosen where `build_posterior` is not given one: a `PathCalibration` (default), a
@@ -71,6 +75,7 @@ class NSMBayes(LikelihoodMethod):
         *,
         weight: Weight | None = None,
         scatter: str = "guided",
+        excess: Excess | None = Excess(),  # noqa: B008 (frozen)
         noise_levels: tuple[float, ...] = DEFAULT_NOISE_LEVELS,
         whiten: bool = True,
         calibration: Calibration[SampledProblem] | None = PathCalibration(),  # noqa: B008 (frozen)
@@ -79,6 +84,9 @@ class NSMBayes(LikelihoodMethod):
         super().__init__(prior, **options)
         self.weight = as_weight(weight if weight is not None else self.default_weight)
         self.scatter = checks.choice(scatter, "scatter", ("guided", *ESTIMATORS))
+        if excess is not None:
+            checks.instance(excess, "excess", Excess, "an nsmbayes.weights.Excess() or None")
+        self.excess = excess
         self.noise_levels = tuple(check_noise_levels(noise_levels).tolist())
         self.whiten = checks.flag(whiten, "whiten")
         if calibration is not None:
@@ -95,6 +103,7 @@ class NSMBayes(LikelihoodMethod):
             "warmup": 500,
             "weight": IMQ(zeta=1.0),
             "scatter": "mcd",
+            "excess": None,
             "noise_levels": (0.0,),
             "whiten": False,
             "calibration": ReweightingCalibration(initial_beta=initial_beta),
@@ -106,7 +115,7 @@ class NSMBayes(LikelihoodMethod):
     ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
-        More than 2,000 observations in several columns are represented by a weighted subset of them. How well its loss
+        More than 500 observations in several columns are represented by a weighted subset of them. How well its loss
         reproduces that of all is measured: see `compression` of the posterior, and its summary.
 
         Args:
@@ -117,27 +126,51 @@ class NSMBayes(LikelihoodMethod):
         """
         x, seed = self._observations(x), checks.integer(seed, "seed")
         dequantised = self._dequantise(x, seed, 1)
-        setting = self.setting(dequantised, weight)
+        suspects = self._suspects(dequantised, weight, seed)
+        setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
+        multiples = None if suspects is None else suspects.factor.values
         chosen = 1.0 if beta is None else checks.positive(beta, "beta")
         if len(x) > MANY and x.shape[1] > 1:
-            found = compress(self.support, setting, dequantised, beta=chosen, seed=seed)
+            found = compress(self.support, setting, dequantised, beta=chosen, seed=seed, multiples=multiples)
             problem = CompressedProblem(self.support, found, self.sampler)
         else:
-            problem = SampledProblem(self.support, setting.loss(dequantised), len(x), self.sampler)
+            loss = setting.loss(dequantised)
+            loss = loss if multiples is None else loss.reweighted(multiples)
+            near = None if suspects is None else suspects.near
+            problem = SampledProblem(self.support, loss, len(x), self.sampler, near)
         result = None
         if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
             chosen = result.beta
         compression = problem.check(chosen, seed) if isinstance(problem, CompressedProblem) else None
         return self._posterior(
-            x, dequantised, setting, problem, beta=chosen, calibration=result, seed=seed, compression=compression
+            x,
+            dequantised,
+            setting,
+            problem,
+            beta=chosen,
+            calibration=result,
+            seed=seed,
+            compression=compression,
+            suspects=suspects,
         )
 
-    def setting(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None = None) -> NSMSetting:
-        """The loss with the weight and the coordinates that follow from observations `x`."""
-        weight = (self.weight if weight is None else as_weight(weight)).for_columns(x.shape[1])
-        weighting = Weighting(weight, self._location_scatter(x))
+    def setting(
+        self, x: Float[np.ndarray, "n d_x"], weight: Weight | None = None, centre: LocationScatter | None = None
+    ) -> NSMSetting:
+        """The loss with the weight and the coordinates that follow from observations `x`, or from `centre`."""
+        weighting = Weighting(self._weight(x, weight), self._location_scatter(x) if centre is None else centre)
         return NSMSetting.of(self.density, weighting, self.noise_levels, whiten=self.whiten)
+
+    def _weight(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None) -> Weight:
+        return (self.weight if weight is None else as_weight(weight)).for_columns(x.shape[1])
+
+    def _suspects(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None, seed: int) -> Suspects | None:
+        """Which observations are more than the model explains, where that can be asked."""
+        if self.excess is None or not isinstance(self.density, MixtureDensity):
+            return None
+        weight = self._weight(x, weight)
+        return find_suspects(self.excess, self.support, self.density, x, weight, self._location_scatter, seed)
 
     @double_precision
     def _location_scatter(self, x: Float[np.ndarray, "n d_x"]) -> LocationScatter:
@@ -182,5 +215,5 @@ class NSMBayes(LikelihoodMethod):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments beside the prior."""
-        names = ("weight", "scatter", "noise_levels", "whiten", "calibration")
+        names = ("weight", "scatter", "excess", "noise_levels", "whiten", "calibration")
         return super().config() | {name: getattr(self, name) for name in names}

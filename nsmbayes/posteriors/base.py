@@ -159,18 +159,22 @@ class Posterior(ABC):
             kl, reliable = self._influence_of(rows)
         except InputError:
             kl, reliable = np.full(len(rows), np.nan), np.zeros(len(rows), bool)
-        reason = {True: "far from the bulk", False: ""}
+        reasons = self._reasons(rows)
         return [
             Outlier(
                 row=int(i),
                 value=self.x[i],
                 weight=float(weights[i]),
-                reason=reason[bool(weights[i] < LOW_WEIGHT)],
+                reason=reasons[k],
                 influence=float(kl[k]),
                 reliable=bool(reliable[k]),
             )
             for k, i in enumerate(rows)
         ]
+
+    def _reasons(self, rows: Int[np.ndarray, " k"]) -> list[str]:
+        """Why each of some observations has a low weight; empty for one that has not."""
+        return ["far from the bulk" if weight < LOW_WEIGHT else "" for weight in self.weights[rows]]
 
     def _influence_of(self, rows: Int[np.ndarray, " k"]) -> Influence:
         """What `leave_one_out` says about some observations."""

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
+
+from nsmbayes.weights.excess import Factor, tied
 
 SHOWN = 15
+_HALF = 0.5  # factor below which the number of observations is named as a reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,21 @@ class Outlier:
         value = ", ".join(f"{entry:.4g}" for entry in self.value)
         influence = "" if np.isnan(self.influence) else f"{self.influence:.2g}{more}"
         return str(self.row), value, f"{self.weight:.2g}", self.reason, influence
+
+
+def reasons_by_number(
+    factor: Factor, x: Float[np.ndarray, "n d_x"], rows: Int[np.ndarray, " k"], far: Bool[np.ndarray, " k"]
+) -> list[str]:
+    """Why observations are distrusted, by their distance (`far`) or by their number; empty for one that is not."""
+    ties, reasons = tied(x)[rows], []
+    for row, is_far, same in zip(rows, far, ties, strict=True):
+        found = ["far from the bulk"] if is_far else []
+        if factor.values[row] < _HALF:
+            found.append(factor.evidence(int(row)))
+            if same:
+                found.append(f"{same:,} of {len(x):,} have the same value")
+        reasons.append("; ".join(found))
+    return reasons
 
 
 HEAD = ("row", "value", "weight", "reason", "influence")

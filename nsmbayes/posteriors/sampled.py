@@ -14,11 +14,12 @@ from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
-from nsmbayes.losses import Loss
+from nsmbayes.losses import Loss, NSMLoss
 from nsmbayes.losses.evaluated import LossSetting
-from nsmbayes.posteriors.base import Posterior, Provenance
+from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior, Provenance
 from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
+from nsmbayes.posteriors.outliers import reasons_by_number
 from nsmbayes.priors import (
     GaussianPrior,
     UnconstrainedPrior,
@@ -38,6 +39,7 @@ from nsmbayes.samplers import (
     minimise,
     total_loss,
 )
+from nsmbayes.suspects import Suspects
 
 _PRIOR_DRAWS = 4000
 _INFLUENCE_DRAWS = 500
@@ -177,9 +179,10 @@ class GeneralisedPosterior(SampledPosterior):
         dequantised: Float[np.ndarray, "n d_x"] | None = None,
         calibration: CalibrationResult | None = None,
         compression: Compression | None = None,
+        suspects: Suspects | None = None,
     ):
-        if compression is not None:
-            result = result._replace(note=" ".join(filter(None, [result.note, compression.describe()])))
+        said = [result.note, *(each.describe() for each in (suspects, compression) if each is not None)]
+        result = result._replace(note="\n".join(filter(None, said)))
         super().__init__(
             provenance,
             target.prior,
@@ -189,11 +192,17 @@ class GeneralisedPosterior(SampledPosterior):
             result=result,
             calibration=calibration,
         )
-        self.target, self.setting, self.compression = target, setting, compression
+        self.target, self.setting, self.compression, self.suspects = target, setting, compression, suspects
         self._dequantised = x if dequantised is None else dequantised
 
+    @property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """What each observation counts, between 0 (ignored) and 1 (trusted): by its distance, times by their number."""
+        by_distance = self.weight_at(self.x)
+        return by_distance if self.suspects is None else by_distance * self.suspects.factor.values
+
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
-        """The weight that observations at other places would have."""
+        """The weight by distance that observations at other places would have."""
         return self.setting.weighting.at(self._points(x))
 
     @property
@@ -248,10 +257,15 @@ class GeneralisedPosterior(SampledPosterior):
         To be compared with that of the log density itself, sqrt(d / 2) for a Gaussian: a tenth of it does not matter.
         """
         x, loss = self._dequantised, self.target.loss
+        multiples = None if self.suspects is None else self.suspects.factor.values
         if self.compression is not None:  # errors of observations are independent: their variances add up
-            loss, x = self.compression.full.block(0), x[self.compression.order[: self.compression.observations]]
+            some = self.compression.order[: self.compression.observations]
+            loss, x = self.compression.full.block(0), x[some]
+            multiples = None if multiples is None else multiples[some]
         some = self.thinned(_ERROR_DRAWS)
         finer = self.setting.loss(x, rules=_FINER, seed=1)
+        if multiples is not None and isinstance(finer, NSMLoss):
+            finer = finer.reweighted(multiples)
         losses = [map_rows(total_loss, some, self.target._replace(loss=one)) for one in (loss, finer)]
         return float(self.beta * np.sqrt(self.n / len(x)) * np.std(losses[0] - losses[1]))
 
@@ -280,6 +294,12 @@ class GeneralisedPosterior(SampledPosterior):
             height=minima.values[0] - minima.values,
             fraction=np.bincount(nearest, minlength=len(minima.points)) / len(flat),
         )
+
+    def _reasons(self, rows: Int[np.ndarray, " k"]) -> list[str]:
+        if self.suspects is None:
+            return super()._reasons(rows)
+        far = self.weight_at(self.x[rows]) < LOW_WEIGHT
+        return reasons_by_number(self.suspects.factor, self.x, rows, far)
 
     def _about_observations(self) -> str:
         return Posterior._about_observations(self)

@@ -4,18 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes.calibration import CalibrationResult, CalibrationStatus
 from nsmbayes.errors import InputError
-from nsmbayes.posteriors.base import Posterior, Provenance
+from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
+from nsmbayes.posteriors.outliers import reasons_by_number
 from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.posteriors.saving import RESULT_FIELDS
 from nsmbayes.priors import GaussianPrior, unconstrained
 from nsmbayes.samplers import Draws
 from nsmbayes.serialisation import require_array
+from nsmbayes.weights.excess import Factor
 
 
 class StoredPosterior(SampledPosterior):
@@ -33,6 +35,7 @@ class StoredPosterior(SampledPosterior):
         weights: Float[np.ndarray, " n"],
         location_scatter: tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]] | None,
         influence: Influence | None,
+        factor: Factor | None,
         beta: float,
         result: Draws | None,
         calibration: CalibrationResult | None,
@@ -42,6 +45,7 @@ class StoredPosterior(SampledPosterior):
         self.gaussian, self._weights, self._location_scatter, self._influence = (
             gaussian, weights, location_scatter, influence,
         )  # fmt: skip
+        self._factor = factor
 
     @property
     def normalised(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -65,6 +69,12 @@ class StoredPosterior(SampledPosterior):
     def leave_one_out(self) -> Influence:
         """KL(posterior || posterior without observation i), as it was saved."""
         return super().leave_one_out() if self._influence is None else self._influence
+
+    def _reasons(self, rows: Int[np.ndarray, " k"]) -> list[str]:
+        if self._factor is None:
+            return super()._reasons(rows)
+        far = self._weights[rows] < LOW_WEIGHT * self._factor.values[rows]
+        return reasons_by_number(self._factor, self.x, rows, far)
 
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
         """Normalised log density, for a posterior in closed form."""
@@ -98,6 +108,9 @@ def load_posterior(
     influence = None
     if "influence.kl" in arrays:
         influence = Influence(array("influence.kl"), array("influence.reliable"))
+    factor = None
+    if "suspects.values" in arrays:
+        factor = Factor(*(array(f"suspects.{name}") for name in Factor._fields))
     return StoredPosterior(
         Provenance(
             header["posterior"],
@@ -113,6 +126,7 @@ def load_posterior(
         weights=array("weights"),
         location_scatter=(array("location"), array("scatter")) if "location" in arrays else None,
         influence=influence,
+        factor=factor,
         beta=header["beta"],
         result=result,
         calibration=calibration,

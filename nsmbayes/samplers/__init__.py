@@ -15,9 +15,10 @@ from nsmbayes.samplers.strategy import (
     SliceSampler,
     as_sampler,
     energy,
+    rough_draws,
 )
 from nsmbayes.samplers.target import Target, each_loss, log_prior, log_prob, total_loss
-from nsmbayes.samplers.trimmed import trimmed_fit
+from nsmbayes.samplers.trimmed import search, trimmed_fit
 
 __all__ = [
     "Draws",
@@ -47,4 +48,6 @@ __all__ = [
     "sample_nuts",
     "sample_slice",
     "trimmed_fit",
+    "rough_draws",
+    "search",
 ]

@@ -100,16 +100,22 @@ class Compression(NamedTuple):
 
 @double_precision
 def compress(
-    prior: UnconstrainedPrior, setting: NSMSetting, x: Float[np.ndarray, "n d_x"], *, beta: float, seed: int
+    prior: UnconstrainedPrior,
+    setting: NSMSetting,
+    x: Float[np.ndarray, "n d_x"],
+    *,
+    beta: float,
+    seed: int,
+    multiples: Float[np.ndarray, " n"] | None = None,
 ) -> Compression:
-    """A subset of the observations, weighted for the posterior at learning rate `beta`.
+    """A subset of the observations, weighted for the posterior at learning rate `beta`; see `BlockedLoss.multiples`.
 
     The posterior of the subset alone gives thetas at which its weights are matched to the loss of 16 times as many
     observations; the posterior with these weights, a quarter as wide, gives those for the next 16 times, until the loss
     is that of all. Then draws are checked, and added to the thetas while the error is large.
     """
     order = np.random.default_rng([seed, len(x)]).permutation(len(x))
-    full = BlockedLoss(setting, x[order], SUBSET)
+    full = BlockedLoss(setting, x[order], SUBSET, None if multiples is None else multiples[order])
     subset, n, d = full.block(0), full.n, prior.dim
     thetas = max(32, (d + 1) * (d + 2) * 3 // 4)  # a quadratic function has two thirds of the second number
     keys = iter(jax.random.split(seed_key(seed), 32))

@@ -97,6 +97,13 @@ def sample_independence(
     )
 
 
+def resample(population: Population, beta: float, count: int) -> Float[np.ndarray, "count d"]:
+    """So many draws of the posterior, by their weights in the population: the same for the same population."""
+    log_weights = _log_weights(population, beta)
+    cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
+    return population.positions[np.searchsorted(cumulative, cumulative[-1] * (np.arange(count) + 0.5) / count)]
+
+
 def _accept(
     log_ratios: Float[np.ndarray, "chains draws+1"], log_uniforms: Float[np.ndarray, "chains draws"]
 ) -> Bool[np.ndarray, "chains draws+1"]:
@@ -120,6 +127,7 @@ def adapt(
     key: Key[Array, ""],
     first: StudentMixture | None = None,
     before: Population | None = None,
+    rough: bool = False,
 ) -> Population:
     """A population of draws around the posterior, and a mixture fitted to it.
 
@@ -127,6 +135,7 @@ def adapt(
     weighs the draws of all stages so far for the posterior, tempered as little as leaves enough effective draws, fits
     a mixture to them, and draws from it. Weights are those of importance sampling from the mixture of all proposals.
     With the population of `before`, of the same loss at another learning rate, the first stage is already fitted to it.
+    A `rough` population has proposals of one component and ends with the first stage at the posterior.
 
     Raises:
         ConvergenceError: if the path does not reach the posterior.
@@ -137,7 +146,8 @@ def adapt(
         raise InputError(f"`prior_draws` needs at least {20 * d} rows for {d} dimensions; got {N}. Draw more.")
     rng = _generator(key)
     enough = max(_ENOUGH * N, 10 * d)
-    components = _COMPONENTS if d <= FEW else _FEW_COMPONENTS
+    components = 1 if rough else _COMPONENTS if d <= FEW else _FEW_COMPONENTS
+    wanted = 1 if rough else _ARRIVED
     best_share, arrived, stale, temperature = 0.0, 0, 0, 0.0
 
     def refit(population):
@@ -150,11 +160,11 @@ def adapt(
         parts, densities = [], np.empty((0, 0))
     else:
         temperature, proposal = refit(before)
-        proposals, arrived = [*before.proposals, proposal], _ARRIVED - 1
+        proposals, arrived = [*before.proposals, proposal], wanted - 1
         parts = [(before.positions, before.log_priors, before.losses)]
         densities = np.stack([one.log_prob(before.positions) for one in before.proposals])
     best, most, population = proposals[-1], len(proposals) + _STAGES, before
-    while arrived < _ARRIVED or (best_share < _GOOD and stale < _STALE):
+    while arrived < wanted or (not rough and best_share < _GOOD and stale < _STALE):
         if len(proposals) == most:
             raise ConvergenceError(
                 f"After {_STAGES} stages the mixture does not follow the posterior yet (temperature {temperature:.2g} "

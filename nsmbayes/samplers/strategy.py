@@ -14,7 +14,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.samplers.chains import MIN_ESS, Draws, require_converged
-from nsmbayes.samplers.independence import FEW, sample_independence
+from nsmbayes.samplers.independence import FEW, adapt, resample, sample_independence
 from nsmbayes.samplers.modes import descend
 from nsmbayes.samplers.nuts import sample_nuts
 from nsmbayes.samplers.slice import sample_slice
@@ -27,6 +27,7 @@ _FEWEST = 3  # so many parameters
 Near = Population | Float[np.ndarray, "k d"]
 """What a sampler may begin with: what it visited at another learning rate, or draws of a similar target."""
 _JUDGED = 4 * MIN_ESS  # draws: fewer cannot show whether a sampler works
+_ROUGH, _ROUGH_STARTS = 300, 4  # draws of a stage for rough purposes, and starts of a search for modes
 _ATTEMPTS = 2  # of the adaptive sampler, before NUTS
 
 
@@ -165,6 +166,28 @@ def starting_points(target: Target, candidates: Float[np.ndarray, "k d"], chains
     values = map_rows(log_prob, candidates, target).reshape(chains, -1)
     best = np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
     return candidates.reshape(chains, -1, candidates.shape[1])[np.arange(chains), best]
+
+
+@double_precision
+def rough_draws(target: Target, near: Float[np.ndarray, "k d"] | None, *, count: int, seed: int) -> np.ndarray:
+    """Some draws for averages that need not be exact, at a fraction of the cost; `near` are draws of a similar target.
+
+    They are drawn by importance: single Student distributions follow the path to the posterior.
+    """
+    d = target.prior.dim
+    key_start, key = jax.random.split(seed_key(seed))
+    candidates = np.asarray(target.prior.sample(key_start, max(_ROUGH, 40 * d)))
+    first = None
+    if near is not None:
+        first = around(near)
+    elif d > FEW:
+        first = modes_from(target, starting_points(target, candidates, _ROUGH_STARTS)).proposal()
+    beta = float(target.beta)
+    try:
+        found = adapt(log_prior, total_loss, candidates, target, beta=beta, key=key, first=first, rough=True)
+        return resample(found, beta, count)
+    except ConvergenceError:
+        return AdaptiveSampler(draws=100).sample(target, seed=seed).flat[:: 400 // count][:count]
 
 
 class Modes(NamedTuple):

@@ -1,5 +1,8 @@
 """The parameter that explains the better half of the observations best: a robust point to start from."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,22 +19,30 @@ _ELITE = 50  # from which the next round draws, in ten dimensions at least five 
 _WIDER = 1.3  # than the elite, so that the search does not shrink before it has arrived
 
 
-@double_precision
 def trimmed_fit(prior: UnconstrainedPrior, loss: Loss, seed: int) -> Float[np.ndarray, " d"]:
     """The theta with the smallest sum of losses over the better half of the observations, roughly.
 
     It stays where it is when just under half of the observations go anywhere, one by one or together. It is searched
     for among draws of the prior and then around the best ones, so that it is never far out in the prior.
     """
+    return search(prior, _better_half, seed, loss)
+
+
+@double_precision
+def search(prior: UnconstrainedPrior, cost: Callable[..., Any], seed: int, *shared: Any) -> Float[np.ndarray, " d"]:
+    """The theta with about the smallest `cost(u, prior, *shared)`, of unconstrained u.
+
+    Draws of the prior first, then Gaussian distributions fitted to the best so far (the cross-entropy method).
+    """
     rng = np.random.default_rng(seed)
     pool = np.asarray(prior.sample(seed_key(seed), _FIRST))
-    values = map_rows(_better_half, pool, prior, loss)
+    values = map_rows(cost, pool, prior, *shared)
     for _ in range(_ROUNDS):
         best = np.argsort(values)[: max(_ELITE, 5 * pool.shape[1])]
         centre, spread = pool[best].mean(axis=0), np.atleast_2d(np.cov(pool[best].T))
         drawn = rng.multivariate_normal(centre, _WIDER**2 * spread, _EACH, method="eigh")
         pool = np.concatenate([pool[best], drawn])
-        values = np.concatenate([values[best], map_rows(_better_half, drawn, prior, loss)])
+        values = np.concatenate([values[best], map_rows(cost, drawn, prior, *shared)])
     return np.asarray(prior.constrain(jnp.asarray(pool[values.argmin()])))
 
 

@@ -3,6 +3,7 @@
 from nsmbayes.weights.base import Weight
 from nsmbayes.weights.constant import Constant
 from nsmbayes.weights.evaluation import Weighting, as_weight, evaluate, evaluate_many, overall_many
+from nsmbayes.weights.excess import Excess
 from nsmbayes.weights.imq import IMQ
 from nsmbayes.weights.plateau_imq import PlateauIMQ
 from nsmbayes.weights.squared_exponential import SquaredExponential
@@ -13,6 +14,7 @@ __all__ = [
     "PlateauIMQ",
     "SquaredExponential",
     "Constant",
+    "Excess",
     "Weighting",
     "as_weight",
     "evaluate",

@@ -1,6 +1,7 @@
 """Imports run along the data and never back."""
 
 import ast
+import functools
 import graphlib
 import os
 import subprocess
@@ -24,9 +25,10 @@ ORDER: dict[str, tuple[str, ...] | None] = {
     "surrogates": ("errors", "_internal", "serialisation"),
     "training": ("errors", "_internal", "surrogates"),
     "scatter": ("errors", "_internal"),
-    "weights": ("errors", "_internal", "serialisation", "scatter"),
+    "weights": ("errors", "_internal", "serialisation", "surrogates", "scatter"),
     "losses": ("errors", "_internal", "priors", "surrogates", "scatter", "weights"),
     "samplers": ("errors", "_internal", "serialisation", "priors", "losses"),
+    "suspects": ("_internal", "priors", "surrogates", "scatter", "weights", "losses", "samplers"),
     "calibration": None,
     "posteriors": None,
     "robustness": None,
@@ -47,12 +49,18 @@ def _sources() -> dict[str, str]:
     return {".".join(parts).removesuffix(".__init__"): path.read_text() for path, parts in names.items()}
 
 
+@functools.cache
+def _import_nodes(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """The imports anywhere in a text: at the top, in a function, for types."""
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def _imports(module: str, text: str, modules: dict[str, str], *, is_package: bool) -> Iterator[str]:
-    """The modules of the package that `module` imports, anywhere in its text: at the top, in a function, for types."""
-    for node in ast.walk(ast.parse(text)):
+    """The modules of the package that `module` imports."""
+    for node in _import_nodes(text):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = node.module or ""
             if node.level:
                 parents = module.split(".") + [""] * is_package
@@ -60,8 +68,6 @@ def _imports(module: str, text: str, modules: dict[str, str], *, is_package: boo
             # `from package import name`: the name is a module of its own, or lives in the package's __init__.
             both = [f"{base}.{alias.name}" for alias in node.names]
             targets = [name if name in modules else base for name in both]
-        else:
-            continue
         yield from (name for name in targets if name.split(".")[0] == "nsmbayes")
 
 
@@ -155,7 +161,7 @@ def test_contributing_shows_this_order():
 def test_no_module_takes_a_private_name_of_another():
     allowed, found = ("_internal", "__version__"), []
     for name, text in _sources().items():
-        for node in ast.walk(ast.parse(text)):
+        for node in _import_nodes(text):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nsmbayes"):
                 taken = [alias.name for alias in node.names if alias.name.startswith("_") and alias.name not in allowed]
                 found += [f"{name}: {node.module}.{one}" for one in taken]

@@ -8,6 +8,8 @@ from nsmbayes import tasks
 from nsmbayes.errors import InputError
 from nsmbayes.experiments.oracle import has_oracle, oracle_posterior
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 TASK = tasks.get("gnk")
 
 

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +20,7 @@ def powers(row, shift):
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 300])
 def test_every_row_has_its_value_whatever_their_number(count, block, monkeypatch):
     if block == "at once":  # as on a GPU
-        monkeypatch.setattr(parallel, "device", lambda: SimpleNamespace(platform="gpu"))
+        monkeypatch.setattr(parallel, "on_processor", lambda: False)
         monkeypatch.setattr(parallel, "call_each", double_precision(lambda f, each: [f(*one) for one in each]))
     rows, shift = np.random.default_rng(count).standard_normal((count, 3)), np.array(2.0)
     sums, products = map_rows(powers, rows, shift)
@@ -38,12 +36,9 @@ def test_other_numbers_of_rows_compile_nothing():
     assert traces == before > 0
 
 
-def test_the_device_is_that_of_the_user_unless_the_processor_has_enough_cores(monkeypatch):
+def test_the_device_is_that_of_the_user(monkeypatch):
     cpu = jax.devices("cpu")[0]
     monkeypatch.setattr(jax, "devices", lambda *kind: ["the GPU"])
-    monkeypatch.setattr(parallel, "cores", lambda: 2)
     assert parallel.device() == "the GPU"
     with jax.default_device(cpu):
         assert parallel.device() == cpu
-    monkeypatch.setattr(parallel, "cores", lambda: 16)
-    assert parallel.device() == cpu

@@ -17,6 +17,8 @@ from nsmbayes.samplers import MANY, compress, each_loss
 from nsmbayes.surrogates import Density, Frame
 from nsmbayes.surrogates.mixture import GaussianMixture
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 PRIOR = nsm.GaussianPrior(np.zeros(3), 4 * np.eye(3))
 N = 2200
 

@@ -11,7 +11,7 @@ from nsmbayes.samplers import Draws
 FAST = nsm.calibration.RootCalibration(bootstraps=20, grid=9)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def posterior(random_method):
     """Posteriors of any size. The first tenth of the observations are outliers."""
 
@@ -25,7 +25,7 @@ def posterior(random_method):
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def sampled():
     """Posteriors as the baselines make them: draws, and observations without a loss or weights."""
 

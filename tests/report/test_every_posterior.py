@@ -58,7 +58,7 @@ def test_weights_against_robust_distance(sampled):
 
 @pytest.mark.parametrize("columns", [1, 2])
 def test_data_without_a_robust_scatter_are_shown_by_row(columns, sampled, tmp_path):
-    subject = sampled(np.repeat(TIED, columns, axis=1))
+    subject = sampled(np.repeat(TIED, columns, axis=1), 1)
     (axis,) = plot_weights(subject, is_outlier=np.arange(50) > 44).axes
     assert axis.get_xlabel() == "row of the observation"
     places = np.concatenate([np.asarray(points.get_offsets()) for points in axis.collections])
@@ -112,6 +112,7 @@ def test_a_baseline_beside_ours(posterior, sampled, tmp_path):
     ours, theirs = posterior(1, 2), sampled(_data(1))
     page = Page(write_report(ours, tmp_path, comparisons={"NPE": theirs}))
     assert "5 of 50 observations are so far" in "".join(page.text)
+    assert "converged" not in "".join(page.text)
 
 
 def test_nle_is_shown_by_robust_distances_too(tmp_path):

@@ -18,14 +18,38 @@ from nsmbayes.posteriors import LOW_WEIGHT
 from nsmbayes.posteriors.outliers import HEAD
 from nsmbayes.report import write_report
 
+HOME = {"home": "see https://example.org for more"}
 HOSTILE = '<b>&"</b><script>alert(1)</script>'
 
 
-@pytest.mark.parametrize(("d_x", "d_theta"), [(1, 1), (1, 4), (3, 6)])
-def test_figures_and_page_for_every_size(d_x, d_theta, posterior, tmp_path):
-    subject = posterior(d_x, d_theta)
-    page = write_report(subject, tmp_path / "new" / "folder", title="A title")
-    assert page == tmp_path / "new" / "folder" / "report.html"
+@pytest.fixture(scope="module")
+def smallest(posterior, tmp_path_factory):
+    """The page of one column and one parameter."""
+    return write_report(posterior(1, 1), tmp_path_factory.mktemp("smallest") / "new" / "folder", title="A title")
+
+
+@pytest.fixture(scope="module")
+def numbers(posterior, tmp_path_factory):
+    """A posterior, the truth and the facts that are told beside it, and the page."""
+    subject, clean = posterior(1, 2, parameter_names=("a", "b")), posterior(1, 2, far=0.0)
+    truth = np.array([0.1234, -5.4321])
+    facts = {"simulations": "1,234", "a < b": "c & d"}
+    folder, told = tmp_path_factory.mktemp("numbers"), {"truth": truth, "facts": facts}
+    return subject, truth, facts, Page(write_report(subject, folder, comparisons={"clean": clean}, **told))
+
+
+@pytest.fixture(scope="module")
+def calibrated(posterior, tmp_path_factory):
+    """A posterior with a calibrated learning rate, and its page."""
+    subject, folder = posterior(1, 2, beta=None), tmp_path_factory.mktemp("calibrated")
+    return subject, write_report(subject, folder, facts=HOME)
+
+
+@pytest.mark.parametrize(("d_x", "d_theta"), [(1, 1), (3, 6)])
+def test_figures_and_page_for_every_size(d_x, d_theta, posterior, smallest, tmp_path):
+    folder = tmp_path / "new" / "folder" if d_theta > 1 else smallest.parent
+    page = write_report(posterior(d_x, d_theta), folder, title="A title") if d_theta > 1 else smallest
+    assert page == folder / "report.html"
     assert {path.name for path in page.parent.iterdir()} == {  # no calibration, so no figure of it
         "report.html", "weights.png", "weights.svg", "marginals.png", "marginals.svg",
         *(("pairs.png", "pairs.svg") if d_theta > 1 else ()),
@@ -41,11 +65,8 @@ def test_figures_and_page_for_every_size(d_x, d_theta, posterior, tmp_path):
     assert "5 of 50 observations are so far" in "".join(parsed.text)
 
 
-def test_the_page_holds_the_numbers(posterior, tmp_path):
-    subject, clean = posterior(1, 2, parameter_names=("a", "b")), posterior(1, 2, far=0.0)
-    truth = np.array([0.1234, -5.4321])
-    facts = {"simulations": "1,234", "a < b": "c & d"}
-    page = Page(write_report(subject, tmp_path, truth=truth, comparisons={"clean": clean}, facts=facts))
+def test_the_page_holds_the_numbers(numbers):
+    subject, truth, facts, page = numbers
     for j, name in enumerate("ab"):
         mean, std, prior = subject.mean[j], subject.std[j], subject.prior
         reach = stats.norm.ppf(0.975) * std
@@ -62,37 +83,36 @@ def test_the_page_holds_the_numbers(posterior, tmp_path):
     assert [page.row(key)[1] for key in facts] == list(facts.values())
 
 
-def test_the_page_says_what_is_guaranteed(posterior, tmp_path):
-    robust, fragile = posterior(1, 2), posterior(1, 2, scatter="sample")
-    for shown, folder in ((robust, "robust"), (fragile, "fragile")):
-        page = Page(write_report(shown, tmp_path / folder))
+def test_the_page_says_what_is_guaranteed(posterior, numbers, tmp_path):
+    robust, _, _, page_of_robust = numbers
+    fragile = posterior(1, 1, scatter="sample")
+    for shown, page in ((robust, page_of_robust), (fragile, Page(write_report(fragile, tmp_path)))):
+        assert shown.certificate.robust == (shown is robust)
         assert shown.certificate.verdict in page.text
         for name, check in shown.certificate.checks.items():
             assert [name, {True: "holds", False: "fails", None: "not needed"}[check.holds], check.why] in page.rows
         for note in shown.certificate.notes:
             assert note in page.text
-    assert ("p", "class", "box warning") in page.attributes
+        assert (("p", "class", "box warning") in page.attributes) == (shown is fragile)
 
 
 def test_nothing_is_distrusted_where_there_is_no_outlier(random_method, tmp_path):
     x = np.linspace(-1.0, 1.0, 50)[:, None]
-    page = Page(write_report(random_method(1, 2).build_posterior(x, beta=1.0), tmp_path))
+    page = Page(write_report(random_method(1, 1).build_posterior(x, beta=1.0), tmp_path))
     assert "No observation is far from the bulk" in "".join(page.text)
 
 
 def test_the_page_warns_of_chains_that_have_not_converged(posterior, sampled, tmp_path):
-    first, good, bad = posterior(1, 2), sampled(np.ones((3, 1))), sampled(np.ones((3, 1)), r_hat=1.3)
-    page = Page(write_report(first, tmp_path, comparisons={"a <b> c": good}))
-    assert "converged" not in "".join(page.text)
-    page = Page(write_report(first, tmp_path, comparisons={"a <b> c": bad}))
-    assert "".join(page.text).count("have not converged") == 1
+    """Of one that has, nothing is said."""
+    good, bad = (sampled(np.ones((3, 1)), 1, r_hat=r_hat) for r_hat in (1.0, 1.3))
+    page = Page(write_report(posterior(1, 1), tmp_path, comparisons={"good": good, "a <b> c": bad}))
+    assert "".join(page.text).count("converged") == 1
     assert "The chains of the a <b> c posterior have not converged" in "".join(page.text)
 
 
-def test_the_page_is_self_contained(posterior, tmp_path):
+def test_the_page_is_self_contained(calibrated):
     """No script, no image, no style sheet: all addresses are names of namespaces or point into the page itself."""
-    subject = posterior(1, 2, beta=None)
-    path = write_report(subject, tmp_path, facts={"home": "see https://example.org for more"})
+    subject, path = calibrated
     page = Page(path)
     assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"} & set(page.tags)
     for tag, name, value in page.attributes:
@@ -106,7 +126,7 @@ def test_the_page_is_self_contained(posterior, tmp_path):
         assert not name.startswith("on"), (tag, name, value)
         if name.endswith("href") or name in ("src", "action", "data"):
             assert value.startswith(("#", "data:")), (tag, name, value)
-    assert (tmp_path / "calibration.png").is_file()
+    assert (path.parent / "calibration.png").is_file()
     assert subject.calibration.describe() in " ".join(page.text)
     text = path.read_text()
     assert "@import" not in text
@@ -135,19 +155,19 @@ def test_hostile_names_stay_text(posterior, tmp_path):
         ElementTree.parse(tmp_path / f"{figure}.svg")
 
 
-def test_many_observations_make_no_giant_page(posterior, tmp_path):
-    small, large = (write_report(posterior(1, 1, n=n), tmp_path / str(n)).stat().st_size for n in (50, 5000))
-    assert large < 2 * small
+def test_many_observations_make_no_giant_page(posterior, smallest, tmp_path):
+    large = write_report(posterior(1, 1, n=5000), tmp_path, title="A title")
+    assert large.stat().st_size < 2 * smallest.stat().st_size
 
 
-def test_matplotlib_keeps_its_settings(posterior, tmp_path):
-    subject = posterior(1, 2, beta=None)
+def test_matplotlib_keeps_its_settings(calibrated, tmp_path):
+    subject, page = calibrated
     with matplotlib.rc_context({"font.size": 23.0, "axes.spines.top": True}):
         before = dict(matplotlib.rcParams)
-        pages = [write_report(subject, tmp_path / name).read_bytes() for name in ("one", "two")]
+        again = write_report(subject, tmp_path, facts=HOME)
         assert dict(matplotlib.rcParams) == before
         assert plot_weights(subject).axes[0].xaxis.label.get_size() == 11
-    assert pages[0] == pages[1]  # nothing in it depends on the time or on chance
+    assert again.read_bytes() == page.read_bytes()  # nothing in it depends on the time, on chance or on the settings
 
 
 def test_a_browser_shows_it(posterior, tmp_path):

@@ -1,5 +1,6 @@
 """Every sampler must reproduce a posterior that is known exactly, and the check must notice when it does not."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from nsmbayes.samplers import require_converged, sample_independence, sample_nuts, sample_slice
+
+pytestmark = pytest.mark.usefixtures("optimised")
 
 D = 4
 traces = 0
@@ -76,7 +79,7 @@ def _require_moments(draws, ess, posterior):
     assert off < 0.05, f"covariance off by {off:.1%}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def posterior(random_method):
     rng = np.random.default_rng(3)
     x = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 2)) + 1
@@ -91,10 +94,16 @@ def _problem(posterior):
     )
 
 
+@pytest.fixture(scope="module")
+def drawn(posterior):
+    """What each sampler draws with the first key."""
+    return functools.cache(lambda sampler: SAMPLERS[sampler](_problem(posterior), posterior.prior, jax.random.key(0)))
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS)
 class TestEverySampler:
-    def test_reproduces_the_exact_posterior(self, sampler, posterior):
-        draws, ess = SAMPLERS[sampler](_problem(posterior), posterior.prior, jax.random.key(0))
+    def test_reproduces_the_exact_posterior(self, sampler, posterior, drawn):
+        draws, ess = drawn(sampler)
         assert draws.dtype == np.float64
         _require_moments(draws, ess, posterior)
 
@@ -105,9 +114,9 @@ class TestEverySampler:
         with pytest.raises(AssertionError, match="off by"):
             _require_moments(draws, ess, posterior)
 
-    def test_other_data_need_no_new_compilation_and_the_key_decides(self, sampler, posterior):
+    def test_other_data_need_no_new_compilation_and_the_key_decides(self, sampler, posterior, drawn):
         run, prior, first = SAMPLERS[sampler], posterior.prior, jax.random.key(0)
-        draws, _ = run(_problem(posterior), prior, first)
+        draws, _ = drawn(sampler)
         before = traces
         other = posterior.with_beta(0.05)
         _require_moments(*run(_problem(other), prior, jax.random.key(1)), other)

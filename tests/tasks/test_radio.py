@@ -9,6 +9,8 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.tasks import radio
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 TASK = tasks.get("radio")
 DF = 4e9 / 800
 

@@ -6,6 +6,8 @@ from nsmbayes import tasks
 from nsmbayes.errors import InputError
 from nsmbayes.tasks import sir
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 TASK = tasks.get("sir")
 
 

@@ -1,0 +1,171 @@
+"""Which observations are more than the model explains: model and factor are fitted in turn, cheaply.
+
+The model is fitted by the likelihood, in which an observation counts less by the factor that the last fit has left it,
+and if it is so far out that no noise level of the loss would see it (weighted likelihood). A likelihood costs a
+fraction of a score-matching loss with noise, and a few dozen draws are enough. There can be several fixed points, so
+that several fits are tried, and the one that explains most of the data is taken.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses import NLELoss
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows
+from nsmbayes.samplers import Target, rough_draws, search
+from nsmbayes.scatter import LocationScatter
+from nsmbayes.surrogates import MixtureDensity
+from nsmbayes.weights import PlateauIMQ, Weight, Weighting, overall_many
+from nsmbayes.weights.excess import Excess, Factor, Match, Places, expected, matched, smoothed
+
+MOST = 1000
+"""Observations that the model is fitted to; of more, a random subset."""
+_DRAWS = 60  # of the parameter, over which the model is averaged
+_SETTLED = 0.05  # change of a factor below which a round was the last
+_BETTER = 0.02  # affinity by which a fit must be better than one that distrusts more to be preferred
+_RIVAL = 0.1  # affinity by which another fit may be worse and still be mentioned
+_WORSE = 0.05  # affinity by which a fit in a new frame may be worse and still replace the old one
+_KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
+_AWAY = 1e4  # scales
+_TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, cutoff_radius=2.5, columns=1)
+
+FitCentre = Callable[[Float[np.ndarray, "k d_x"]], LocationScatter]
+
+
+class Suspects(NamedTuple):
+    """What observations count by number, and how that was found."""
+
+    factor: Factor
+    centre: LocationScatter
+    """Location and scatter of the observations that count."""
+    near: Float[np.ndarray, "k d"]
+    """Draws of the fitted model, unconstrained: a posterior to begin with."""
+    rounds: int
+    settled: bool
+    """Whether the last round has changed no factor by more than 0.05."""
+    disputed: bool
+    """Whether a fit that distrusts other observations explains almost as much of the data."""
+
+    def describe(self) -> str:
+        """One or two sentences."""
+        values = self.factor.values
+        several = int((values < _KEPT).sum())
+        said = f"{several:,} of {len(values):,} observations are more than the model explains and count less than half."
+        if not several:
+            said = "No observation is distrusted for the number of those like it."
+        if not self.settled:
+            said += f" Model and weights had not settled after {self.rounds} rounds."
+        if self.disputed:
+            said += " A fit that distrusts others explains almost as much of the data."
+        return said
+
+
+class _Fit(NamedTuple):
+    factor: Factor
+    near: np.ndarray
+    affinity: float
+    rounds: int
+    settled: bool
+    by_distance: bool
+
+
+@double_precision
+def find_suspects(
+    excess: Excess,
+    prior: UnconstrainedPrior,
+    density: MixtureDensity,
+    x: Float[np.ndarray, "n d_x"],
+    weight: Weight,
+    fit_centre: FitCentre,
+    seed: int,
+) -> Suspects:
+    """The factor of every observation, for the model that explains most of the data.
+
+    Three fits are tried: of the observations in the middle of the data, from the parameter that is closest to all of
+    them in Hellinger's distance, and of all observations.
+    """
+    rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
+    some = x[rows]
+    own = np.arange(len(some))
+
+    def draws(counts: np.ndarray, near: np.ndarray | None) -> np.ndarray:
+        target = Target(prior, NLELoss(density, jnp.asarray(some), jnp.asarray(counts)), jnp.asarray(1.0))
+        return rough_draws(target, near, count=_DRAWS, seed=seed)
+
+    def explained(near: np.ndarray) -> float:
+        model = map_rows(matched, constrain_rows(prior, near), density, match).mean(axis=0)
+        return float(match.affinity(jnp.asarray(model)))
+
+    def counts_of(centre: LocationScatter, *, by_distance: bool) -> np.ndarray:
+        """What observations count whatever their number; with their distance from the bulk, or only if very far."""
+        overall = np.asarray(overall_many(weight, centre, jnp.asarray(some)))
+        return overall * Weighting(weight, centre).at(some) ** 2 if by_distance else overall
+
+    def settle(centre: LocationScatter, near: np.ndarray, *, by_distance: bool) -> _Fit:
+        """From draws of some model: factor, model, factor, and so on."""
+        observed, places = smoothed(some, some, centre, excess.levels, own), Places.of(some, centre, excess.levels)
+        counts = counts_of(centre, by_distance=by_distance)
+        last, done = np.ones(len(some)), 0
+        while True:
+            lambdas = expected(density, constrain_rows(prior, near), places, observed.total)
+            factor, done = excess.factor(observed, lambdas), done + 1
+            settled = bool(np.abs(factor.values - last).max() < _SETTLED)
+            near = draws(counts * factor.values, near if len(near) > 1 else None)
+            if settled or done == excess.rounds:
+                return _Fit(factor, near, explained(near), done, settled, by_distance)
+            last = factor.values
+
+    centre = fit_centre(some)
+    match = Match.of(some, centre, seed)
+    closest = search(prior, _shortfall, 0, density, match)
+    tight = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
+    at_closest = np.asarray(prior.unconstrain(jnp.asarray(closest)))[None]
+    fits = [
+        settle(centre, draws(tight, None), by_distance=True),
+        settle(centre, at_closest, by_distance=False),
+        settle(centre, draws(counts_of(centre, by_distance=False), None), by_distance=False),
+    ]
+    best = fits[0]
+    for fit in fits[1:]:
+        best = fit if fit.affinity > best.affinity + _BETTER else best
+    rivals = [fit for fit in fits if fit.affinity > best.affinity - _RIVAL]
+    disputed = any(np.abs(fit.factor.values - best.factor.values).max() > _KEPT for fit in rivals)
+    kept = best.factor.values > _KEPT
+    if _MAJORITY * len(some) < kept.sum() < len(some):
+        other = fit_centre(_banished(some, ~kept, centre))
+        again = settle(other, best.near, by_distance=best.by_distance)
+        if again.affinity > best.affinity - _WORSE:
+            centre, best = other, again
+    if len(x) > len(some):
+        position = np.full(len(x), -1)
+        position[rows] = own
+        observed = smoothed(x, some, centre, excess.levels, position)
+        thetas = constrain_rows(prior, best.near[::3])
+        lambdas = [
+            expected(density, thetas, Places.of(part, centre, excess.levels), observed.total)
+            for part in np.array_split(x, -(-len(x) // MOST))
+        ]
+        best = best._replace(factor=excess.factor(observed, np.concatenate(lambdas, axis=2)))
+    return Suspects(best.factor, centre, best.near, best.rounds, best.settled, disputed)
+
+
+def _shortfall(u: Array, prior: UnconstrainedPrior, density: MixtureDensity, match: Match) -> Float[Array, ""]:
+    """What the model at one parameter leaves unexplained; Hellinger's distance is the root of one plus this."""
+    explained = match.affinity(match.model_at(prior.constrain(u), density))
+    return jnp.where(jnp.isnan(explained), 1.0, -explained)
+
+
+def _banished(
+    x: Float[np.ndarray, "m d_x"], which: Bool[np.ndarray, " m"], centre: LocationScatter
+) -> Float[np.ndarray, "m d_x"]:
+    """Observations of which some are moved so far away, to both sides, that a robust estimator leaves them out.
+
+    To drop them would give data sets of many sizes, and every size is compiled.
+    """
+    side = np.where(np.cumsum(which) % 2 == 0, _AWAY, -_AWAY)[:, None]
+    return np.where(which[:, None], centre.location + side * np.sqrt(np.diagonal(np.asarray(centre.scatter))), x)

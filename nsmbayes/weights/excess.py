@@ -1,0 +1,270 @@
+"""Excess: where observations are more than the fitted model explains, they are distrusted by number.
+
+A weight by distance cannot know a cluster, a stuck sensor or a second population: they are not far, but too many. So
+the data, smoothed by a Gaussian kernel of width h, are compared with the equally smoothed model. In units of what one
+observation adds at its own place, N_h(i) is what the others add at observation i and lambda_h(i) what the model lets
+expect of them:
+
+    R_h(i) = (1 + N_h(i)) / (1 + lambda_h(i))
+
+is a Pearson residual plus one (Markatou, Basu and Lindsay 1998). A lone observation in a tail has R = 1: whether it is
+too far is a matter of distance. The largest excess over several widths, jointly and column by column, gives the factor
+
+    v(i) = 1 / (1 + 4 max(R_h(i) - t_h(i), 0)^2),
+
+by which the observation's loss is multiplied. The threshold t is `Excess.threshold`, or more where chance alone
+would exceed that.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import InputError
+from nsmbayes.scatter import LocationScatter
+from nsmbayes.serialisation import registered
+from nsmbayes.surrogates import Frame, MixtureDensity
+
+JOINT = 5
+"""Columns up to which observations are compared with the model jointly: kernels are blind in more dimensions."""
+_CHANCE, _EXTRA = 3.5, 1.5  # standard deviations, and neighbours, that chance is allowed
+_SLOPE = 2.0  # half the weight is lost at an excess of one over it
+_WIDTHS, _COPIES = (0.15, 0.5), 2  # of the kernels by which fits are compared, and noisy copies for each
+_FAR = 1e6  # scales beyond which a place is no longer told from another
+_BLOCK = 2000  # observations that are compared at once
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class Excess:
+    """How observations lose weight where they are more than the fitted model explains.
+
+    Args:
+        levels: widths of the kernels, in units of the robust scale of the observations.
+        threshold: the ratio of observed to expected up to which nothing is lost.
+        rounds: how often model and factor are fitted in turn, at most.
+
+    Example:
+        >>> Excess(threshold=2.5).levels
+        (0.2, 0.4, 0.8, 1.6)
+    """
+
+    kind: ClassVar[str] = "excess"
+
+    levels: tuple[float, ...] = (0.2, 0.4, 0.8, 1.6)
+    threshold: float = 2.0
+    rounds: int = 6
+
+    def __post_init__(self):
+        levels = checks.vector(self.levels, "levels")
+        if len(levels) == 0 or (levels <= 0).any():
+            raise InputError(f"`levels` must be positive widths; got {tuple(levels.tolist())}.")
+        object.__setattr__(self, "levels", tuple(levels.tolist()))
+        if checks.real(self.threshold, "threshold") < 1:
+            raise InputError(f"`threshold` must be at least 1; got {self.threshold}.")
+        checks.integer(self.rounds, "rounds", at_least=1)
+
+    def factor(self, observed: "Smoothed", expected: Float[np.ndarray, "views levels k"]) -> "Factor":
+        """The factor of each observation, and what it rests on."""
+        ratio = (1 + observed.others) / (1 + expected)
+        chance = 1 + (_CHANCE * np.sqrt(expected * observed.spread[:, None, None]) + _EXTRA) / (1 + expected)
+        over = np.maximum(ratio - np.maximum(self.threshold, chance), 0).reshape(-1, ratio.shape[2])
+        worst = over.argmax(axis=0)
+        rows = np.arange(len(worst))
+        view = np.where(over[worst, rows] > 0, worst // len(self.levels), 0)
+        return Factor(
+            1 / (1 + (_SLOPE * over[worst, rows]) ** 2),
+            1 + observed.others.reshape(len(over), -1)[worst, rows],
+            1 + expected.reshape(len(over), -1)[worst, rows],
+            observed.columns[view],
+        )
+
+
+class Factor(NamedTuple):
+    """What each observation counts by number, between 0 and 1, and the evidence: where the excess is largest."""
+
+    values: Float[np.ndarray, " n"]
+    found: Float[np.ndarray, " n"]
+    """Observations like it, itself included, in units of the kernel."""
+    expected: Float[np.ndarray, " n"]
+    """What the model lets expect there, given this one."""
+    column: Int[np.ndarray, " n"]
+    """The column in which it shows, or -1 for all together."""
+
+    def evidence(self, row: int) -> str:
+        """In words, for one observation."""
+        where = "" if self.column[row] < 0 else f" in column {self.column[row]}"
+        return f"too many{where}: {self.found[row]:.1f} alike, {self.expected[row]:.1f} expected"
+
+
+def tied(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
+    """For each observation, how many have exactly its value in some column, itself included; 0 if no other has.
+
+    Example:
+        >>> tied(np.array([[4.37], [1.0], [4.37]])).tolist()
+        [2, 0, 2]
+    """
+    counts = np.zeros(len(x), int)
+    for column in x.T:
+        _, inverse, each = np.unique(column, return_inverse=True, return_counts=True)
+        counts = np.maximum(counts, each[inverse.ravel()])
+    return np.where(counts > 1, counts, 0)
+
+
+class Smoothed(NamedTuple):
+    """The data as their kernels see them: jointly, if columns are few, and column by column."""
+
+    others: Float[np.ndarray, "views levels k"]
+    """What the other observations add at each place, in units of what an observation adds at its own."""
+    total: int
+    """How many others there are."""
+    columns: Int[np.ndarray, " views"]
+    """The column of each view, or -1 for all together."""
+    spread: Float[np.ndarray, " views"]
+    """The variance of such a sum, relative to its mean, if the density hardly varies over the kernel."""
+
+
+def smoothed(
+    at: Float[np.ndarray, "k d"],
+    x: Float[np.ndarray, "m d"],
+    centre: LocationScatter,
+    levels: tuple[float, ...],
+    own: Int[np.ndarray, " k"] | None = None,
+) -> Smoothed:
+    """The kernel sums of observations `x` at other places; `own` says which observation a place is, or -1."""
+    places, others = _views(at, centre), _views(x, centre)
+    columns = view_columns(x.shape[1])
+    sums = np.empty((len(columns), len(levels), len(at)))
+    for start in range(0, len(at), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        for v in range(len(columns)):
+            squares = ((places[v][rows, None] - others[v][None]) ** 2).sum(axis=2)
+            for level, h in enumerate(levels):
+                sums[v, level, rows] = np.exp(-0.5 * squares / h**2).sum(axis=1)
+    if own is not None:
+        sums -= own >= 0
+    dims = np.where(columns < 0, x.shape[1], 1)
+    return Smoothed(np.maximum(sums, 0), len(x) - (own is not None), columns, 2.0 ** (-dims / 2))
+
+
+class Places(NamedTuple):
+    """Places at which the smoothed model is asked for, in the coordinates of each view."""
+
+    frame: Frame
+    joint: Float[Array, "k d"] | None
+    columns: Float[Array, "d k"] | None
+    scale: Float[Array, " d"]
+    levels: Float[Array, " levels"]
+
+    @classmethod
+    @double_precision
+    def of(cls, at: Float[np.ndarray, "k d"], centre: LocationScatter, levels: tuple[float, ...]) -> "Places":
+        """Those of observations, for the kernels of `smoothed`."""
+        views, d = _views(at, centre), at.shape[1]
+        columns = views[-d:] if d > 1 else []
+        return cls(
+            Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor)),
+            jnp.asarray(views[0]) if d <= JOINT else None,
+            jnp.asarray(np.stack([column[:, 0] for column in columns])) if columns else None,
+            jnp.sqrt(jnp.diagonal(jnp.asarray(centre.scatter))),
+            jnp.asarray(levels),
+        )
+
+
+def model_at(
+    theta: Float[Array, " d_theta"], density: MixtureDensity, places: Places
+) -> Float[Array, "views levels k"]:
+    """What the smoothed model lets expect of one observation, in the units of `Smoothed`."""
+    log_weights, means, covariances = mixture = density.mixture(density.scale_theta(theta))
+    unit, origin, parts = density.scale_x.scale, density.scale_x(places.frame.offset), []
+    root = math.sqrt(2 * math.pi)
+    if places.joint is not None:
+        pulled, y = mixture.pull_back(origin, places.frame.basis / unit[:, None]), places.joint
+        volumes = (places.levels * root) ** y.shape[1]
+        logs = jax.lax.map(lambda h: pulled.smooth(h).log_prob(y), places.levels)
+        parts.append((volumes[:, None] * jnp.exp(logs))[None])
+    if places.columns is not None:  # the margins of a mixture are mixtures
+        y, factor = places.columns, unit / places.scale
+        offsets = y - ((means - origin) * factor)[:, :, None]
+        variances = jnp.diagonal(covariances, axis1=1, axis2=2) * factor**2
+
+        def one(h):
+            total = (variances + h**2)[:, :, None]
+            logs = log_weights[:, None, None] - 0.5 * (offsets**2 / total + jnp.log(total))
+            return h * jnp.exp(jax.nn.logsumexp(logs, axis=0))
+
+        parts.append(jax.lax.map(one, places.levels).transpose(1, 0, 2))
+    return jnp.concatenate(parts)
+
+
+@double_precision
+def expected(
+    density: MixtureDensity, thetas: Float[np.ndarray, "draws d_theta"], places: Places, total: int
+) -> Float[np.ndarray, "views levels k"]:
+    """What the smoothed model, averaged over draws of the parameter, lets expect of `total` observations."""
+    return total * map_rows(model_at, thetas, density, places).mean(axis=0)
+
+
+class Match(NamedTuple):
+    """The smoothed data at draws of themselves: observations with noise of the kernel's width."""
+
+    observed: Float[Array, "widths views k"]
+    places: tuple[Places, ...]
+    """For each width of the kernel."""
+    total: Float[Array, ""]
+
+    @classmethod
+    @double_precision
+    def of(cls, x: Float[np.ndarray, "n d"], centre: LocationScatter, seed: int) -> "Match":
+        """For observations `x`, each with noise several times."""
+        noise = np.random.default_rng([seed, 1]).standard_normal((_COPIES * len(x), x.shape[1]))
+        noise = noise @ np.asarray(centre.factor).T
+        at = [np.tile(x, (_COPIES, 1)) + width * noise for width in _WIDTHS]
+        observed = [smoothed(y, x, centre, (h,)).others[:, 0] for y, h in zip(at, _WIDTHS, strict=True)]
+        places = tuple(Places.of(y, centre, (h,)) for y, h in zip(at, _WIDTHS, strict=True))
+        return cls(jnp.asarray(np.stack(observed)), places, jnp.asarray(float(len(x))))
+
+    def affinity(self, model: Float[Array, "widths views k"]) -> Float[Array, ""]:
+        """The Bhattacharyya coefficient of smoothed data and model, on average over widths: 1 if they are the same.
+
+        Jointly if columns are few, else on average over columns.
+        """
+        some = (slice(None), slice(None) if self.places[0].joint is None else slice(0, 1))
+        return jnp.sqrt(jnp.minimum(self.total * model[some] / jnp.maximum(self.observed[some], 1e-300), 4.0)).mean()
+
+    def model_at(self, theta: Float[Array, " d_theta"], density: MixtureDensity) -> Float[Array, "widths views k"]:
+        """The smoothed model at these places."""
+        return jnp.stack([model_at(theta, density, places)[:, 0] for places in self.places])
+
+
+def matched(theta: Float[Array, " d_theta"], density: MixtureDensity, match: Match) -> Float[Array, "widths views k"]:
+    """`Match.model_at`, to be mapped over many parameters."""
+    return match.model_at(theta, density)
+
+
+def view_columns(d: int) -> Int[np.ndarray, " views"]:
+    """The views in which data of d columns are compared: -1 is all columns together."""
+    if d == 1:
+        return np.array([-1])
+    return np.arange(-1 if d <= JOINT else 0, d)
+
+
+def _views(x: Float[np.ndarray, "k d"], centre: LocationScatter) -> list[Any]:
+    """Coordinates in which kernels are round: whitened, if columns are few, and each column in its scale."""
+    d = x.shape[1]
+    offsets = x - np.asarray(centre.location)
+    scaled = np.clip(offsets / np.sqrt(np.diagonal(np.asarray(centre.scatter))), -_FAR, _FAR)
+    views = []
+    if d <= JOINT:
+        views.append(np.clip(offsets @ np.asarray(centre.inverse).T, -_FAR, _FAR))
+    if d > 1:
+        views += [scaled[:, j : j + 1] for j in range(d)]
+    return views

@@ -1,0 +1,198 @@
+"""Excess: kernel sums and smoothed models against brute force, chance, and posteriors of data with a cluster."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal as normal
+
+import nsmbayes as nsm
+from nsmbayes.errors import InputError
+from nsmbayes.scatter import LocationScatter
+from nsmbayes.surrogates import MixtureDensity, Standardiser
+from nsmbayes.surrogates.mixture import GaussianMixture
+from nsmbayes.weights import Excess
+from nsmbayes.weights.excess import Places, expected, smoothed, tied, view_columns
+
+
+class Location(MixtureDensity):
+    """0.7 N(theta, C) + 0.3 N(theta + 1, 2 C), in units that are not those of x."""
+
+    covariance: jax.Array
+    scale_x: Standardiser
+    scale_theta: Standardiser
+
+    def mixture(self, t):
+        theta = self.scale_theta.centre + self.scale_theta.scale * t
+        means = jnp.stack([theta, theta + 1])
+        unit = self.scale_x.scale
+        covariances = jnp.stack([self.covariance, 2 * self.covariance]) / unit[:, None] / unit
+        return GaussianMixture(jnp.log(jnp.array([0.7, 0.3])), (means - self.scale_x.centre) / unit, covariances)
+
+
+def location(d, *, x64=True):
+    rng = np.random.default_rng(d)
+    A = rng.standard_normal((d, d))
+    with jax.enable_x64(x64):
+        unit = Standardiser(jnp.asarray(rng.standard_normal(d)), jnp.asarray(rng.uniform(0.5, 2, d)), False)
+        return Location(jnp.asarray(np.eye(d) + 0.3 * A @ A.T / d), unit, unit)
+
+
+def draw(density, theta, n, rng):
+    C = np.asarray(density.covariance)
+    second = rng.random((n, 1)) < 0.3
+    z = rng.standard_normal((n, len(C))) @ np.linalg.cholesky(C).T
+    return theta + np.where(second, 1 + np.sqrt(2) * z, z)
+
+
+def centre_of(x):
+    return LocationScatter.from_scatter(np.median(x, axis=0), np.atleast_2d(np.cov(x.T)), "mcd")
+
+
+@pytest.mark.parametrize("d", [1, 3, 6])
+def test_kernel_sums_are_those_of_a_double_loop(d):
+    x = np.random.default_rng(0).standard_normal((12, d)) @ np.diag(np.arange(1, d + 1))
+    centre, levels = centre_of(x), (0.3, 1.0)
+    found = smoothed(x, x, centre, levels, np.arange(12))
+    assert found.columns.tolist() == view_columns(d).tolist()
+    for v, column in enumerate(found.columns):
+        keep = np.arange(d) if column < 0 else np.array([column])
+        inverse = np.linalg.inv(np.asarray(centre.scatter)[np.ix_(keep, keep)])
+        for level, h in enumerate(levels):
+            for i in range(12):
+                offsets = np.delete(x, i, axis=0)[:, keep] - x[i, keep]
+                kernels = np.exp(-0.5 * np.einsum("ni,ij,nj->n", offsets, inverse, offsets) / h**2)
+                assert found.others[v, level, i] == pytest.approx(kernels.sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 3, 6])
+def test_the_smoothed_model_is_its_convolution(d):
+    """Against densities of SciPy with the kernel's covariance added; a forgotten smoothing would be noticed."""
+    density, rng = location(d), np.random.default_rng(1)
+    theta = rng.standard_normal((2, d))
+    x = draw(density, theta[0], 20, rng)
+    centre, levels = centre_of(x), (0.3, 1.0)
+    found = expected(density, theta, Places.of(x, centre, levels), 7)
+    C, scatter = np.asarray(density.covariance), np.asarray(centre.scatter)
+    for v, column in enumerate(view_columns(d)):
+        keep = np.arange(d) if column < 0 else np.array([column])
+        own, kernel = C[np.ix_(keep, keep)], scatter[np.ix_(keep, keep)]
+        for level, h in enumerate(levels):
+            at_own_place = np.sqrt(np.linalg.det(2 * np.pi * h**2 * kernel))
+            smooth = [
+                0.5 * weight * normal(one[keep] + shift, factor * own + h**2 * kernel).pdf(x[:, keep])
+                for one in theta
+                for weight, shift, factor in ((0.7, 0, 1), (0.3, 1, 2))
+            ]
+            np.testing.assert_allclose(found[v, level], 7 * at_own_place * sum(smooth), rtol=1e-8)
+            unsmoothed = normal(theta[0, keep], own).pdf(x[:, keep])
+            assert not np.allclose(found[v, level], 7 * at_own_place * unsmoothed, rtol=0.01)
+
+
+@pytest.mark.parametrize(("d", "n"), [(1, 30), (1, 300), (2, 100), (4, 100), (8, 100)])
+def test_good_observations_hardly_ever_lose_half_their_weight(d, n):
+    """Data of the model itself, 20 sets: at most 1 % of them, and a model of half the width loses more than that."""
+    density, lost, narrow = location(d), [], []
+    config = Excess()
+    for seed in range(20):
+        x = draw(density, np.zeros(d), n, np.random.default_rng([seed, d]))
+        centre = centre_of(x)
+        observed, places = smoothed(x, x, centre, config.levels, np.arange(n)), Places.of(x, centre, config.levels)
+        lambdas = expected(density, np.zeros((1, d)), places, observed.total)
+        lost.append(config.factor(observed, lambdas).values < 0.5)
+        narrow.append(config.factor(observed, lambdas / 4).values < 0.5)
+    assert np.mean(lost) <= 0.01
+    assert np.mean(narrow) > 0.03
+
+
+def test_a_lone_observation_is_a_matter_of_distance_and_a_group_is_not():
+    density = location(1)
+    x = draw(density, np.zeros(1), 60, np.random.default_rng(0))
+    x[0], x[50:] = 30.0, -9.0
+    centre, config = LocationScatter.from_scatter(np.zeros(1), np.eye(1), "mcd"), Excess()
+    observed = smoothed(x, x, centre, config.levels, np.arange(60))
+    lambdas = expected(density, np.zeros((1, 1)), Places.of(x, centre, config.levels), observed.total)
+    factor = config.factor(observed, lambdas)
+    assert factor.values[0] == 1
+    assert factor.values[50:].max() < 0.01
+    assert factor.values[1:50].min() > 0.5
+    assert factor.evidence(50) == "too many: 10.0 alike, 1.0 expected"
+    assert tied(x)[[0, 50]].tolist() == [0, 10]
+
+
+def test_a_stuck_column_is_named():
+    """Ten rows of three columns, good but for the middle one."""
+    density, config = location(3), Excess()
+    x = draw(density, np.zeros(3), 80, np.random.default_rng(0))
+    x[:10, 1] = -5.0
+    centre = centre_of(x[10:])
+    observed = smoothed(x, x, centre, config.levels, np.arange(80))
+    factor = config.factor(
+        observed, expected(density, np.zeros((1, 3)), Places.of(x, centre, config.levels), observed.total)
+    )
+    assert (factor.values[:10] < 0.1).all()
+    assert (factor.column[:10] == 1).all()
+    assert "in column 1" in factor.evidence(3)
+
+
+def posterior_of(x, d, **options):
+    prior = nsm.GaussianPrior(np.zeros(d), 9 * np.eye(d))
+    method = nsm.NSMBayes(prior, noise_levels=(0.3, 1.0), draws=250, calibration=None, **options)
+    method.append_simulations(prior.sample(200, seed=0), 400 * np.random.default_rng(0).standard_normal((200, d)))
+    with jax.enable_x64(True):
+        return method.adopt(location(d)).build_posterior(x, seed=0)
+
+
+@pytest.mark.parametrize(("d", "place"), [(1, 5.5), (2, 9.0)])
+def test_a_cluster_does_not_move_the_posterior(d, place):
+    """Three of ten in a tight group outside the data. Without the factor it carries the posterior away."""
+    x = draw(location(d), np.ones(d), 80, np.random.default_rng(5))
+    x[:24] = place + 0.1 * np.random.default_rng(1).standard_normal((24, d))
+    away = np.where(np.arange(80)[:, None] < 24, 90.0, x)  # what is so far counts next to nothing
+    found, clean = posterior_of(x, d), posterior_of(away, d, excess=None)
+    assert (np.abs(found.mean - clean.mean) / clean.std).max() < 0.5
+    assert (found.std / clean.std).max() < 1.3
+    assert found.weights[:24].max() < 0.1
+    assert found.weights[24:].mean() > 0.9
+    without = posterior_of(x, d, excess=None)
+    assert (np.abs(without.mean - clean.mean) / clean.std).max() > 2
+    said = found.outliers(24)
+    assert {row.row for row in said} == set(range(24))
+    assert all("too many" in row.reason for row in said)
+    assert "24 of 80 observations are more than the model explains" in found.summary()
+
+
+def test_clean_data_lose_nothing():
+    x = draw(location(2), np.ones(2), 80, np.random.default_rng(5))
+    found, without = posterior_of(x, 2), posterior_of(x, 2, excess=None)
+    assert found.suspects.factor.values.mean() > 0.98
+    np.testing.assert_allclose(found.mean, without.mean, atol=0.25 * without.std.max())
+    np.testing.assert_allclose(found.std, without.std, rtol=0.15)
+
+
+def test_more_observations_than_the_model_is_fitted_to():
+    """1,500 observations, of which every tenth is stuck: all of these are found, in the subset or not."""
+    x = draw(location(1), np.ones(1), 1500, np.random.default_rng(5))
+    x[::10] = 7.0
+    found = posterior_of(x, 1)
+    assert found.suspects.factor.values[::10].max() < 0.1
+    assert found.suspects.factor.values[np.arange(1500) % 10 > 0].mean() > 0.97
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"levels": ()}, "levels"),
+        ({"levels": (-1.0,)}, "levels"),
+        ({"threshold": 0.5}, "threshold"),
+        ({"rounds": 0}, "rounds"),
+    ],
+)
+def test_options_that_make_no_sense(options, said):
+    with pytest.raises(InputError, match=said):
+        Excess(**options)
+
+
+def test_excess_must_be_an_excess():
+    with pytest.raises(InputError, match="excess"):
+        nsm.NSMBayes(nsm.GaussianPrior(np.zeros(1), np.ones(1)), excess=2.0)
