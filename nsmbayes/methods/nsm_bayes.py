@@ -1,5 +1,6 @@
 """NSM-Bayes: robust inference with any twice differentiable surrogate and any prior."""
 
+import warnings
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from nsmbayes.methods.likelihood import LikelihoodMethod
 from nsmbayes.methods.nle import PAPER_FLOW
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.samplers import MANY, compress, trimmed_fit
-from nsmbayes.scatter import ESTIMATORS, LocationScatter, fit_guided, fit_location_scatter
+from nsmbayes.scatter import ESTIMATORS, LocationScatter, beside_atoms, fit_guided, fit_location_scatter
 from nsmbayes.surrogates import Density, MixtureDensity, NoisyFlow, require_smooth
 from nsmbayes.suspects import Suspects, find_suspects
 from nsmbayes.training import Augment, correlated_noise
@@ -172,8 +173,21 @@ class NSMBayes(LikelihoodMethod):
         weight = self._weight(x, weight)
         return find_suspects(self.excess, self.support, self.density, x, weight, self._location_scatter, seed)
 
-    @double_precision
     def _location_scatter(self, x: Float[np.ndarray, "n d_x"]) -> LocationScatter:
+        centre = self._fitted_centre(x)
+        if self.grid_steps is None:
+            return centre
+        centre, columns = beside_atoms(x, self.grid_steps, centre)
+        if columns:
+            warnings.warn(
+                f"More than half of the values of column {checks.shown(np.asarray(columns))} are the same: distances "
+                "are measured by the scale of the others.",
+                stacklevel=5,
+            )
+        return centre
+
+    @double_precision
+    def _fitted_centre(self, x: Float[np.ndarray, "n d_x"]) -> LocationScatter:
         if self.scatter != "guided":
             return fit_location_scatter(x, estimator=self.scatter)
         if x.shape[1] == 1:
