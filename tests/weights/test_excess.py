@@ -52,7 +52,7 @@ def centre_of(x):
 @pytest.mark.parametrize("d", [1, 3, 6])
 def test_kernel_sums_are_those_of_a_double_loop(d):
     x = np.random.default_rng(0).standard_normal((12, d)) @ np.diag(np.arange(1, d + 1))
-    centre, levels = centre_of(x), (0.3, 1.0)
+    centre, levels = centre_of(x), (0.3, 0.5, 1.0)  # one is twice another
     found = smoothed(x, x, centre, levels, np.arange(12))
     assert found.columns.tolist() == view_columns(d).tolist()
     for v, column in enumerate(found.columns):
