@@ -127,8 +127,7 @@ class AdaptiveSampler(Sampler):
         elif near is not None:
             first = around(near)
         elif candidates.shape[1] > FEW:
-            modes = modes_from(target, starting_points(target, candidates, self.chains))
-            first = modes.proposal() if np.isfinite(modes.log_masses).any() else None
+            first = _at_modes(target, candidates, self.chains)
         for attempt in range(_ATTEMPTS):
             try:
                 result = sample_independence(
@@ -181,13 +180,19 @@ def rough_draws(target: Target, near: Float[np.ndarray, "k d"] | None, *, count:
     if near is not None:
         first = around(near)
     elif d > FEW:
-        first = modes_from(target, starting_points(target, candidates, _ROUGH_STARTS)).proposal()
+        first = _at_modes(target, candidates, _ROUGH_STARTS)
     beta = float(target.beta)
     try:
         found = adapt(log_prior, total_loss, candidates, target, beta=beta, key=key, first=first, rough=True)
         return resample(found, beta, count)
     except ConvergenceError:
         return AdaptiveSampler(draws=100).sample(target, seed=seed).flat[:: 400 // count][:count]
+
+
+def _at_modes(target: Target, candidates: Float[np.ndarray, "k d"], starts: int) -> StudentMixture | None:
+    """A proposal that covers the modes that the best of the candidates lead to; None if none could be used."""
+    modes = modes_from(target, starting_points(target, candidates, starts))
+    return modes.proposal() if np.isfinite(modes.log_masses).any() else None
 
 
 class Modes(NamedTuple):
