@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses import NLELoss
+from nsmbayes.losses.cells import Cells
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Target, rough_draws, search
 from nsmbayes.scatter import LocationScatter
@@ -142,16 +143,32 @@ def find_suspects(
         if again.affinity > best.affinity - _WORSE:
             centre, best = other, again
     if len(x) > len(some):
-        position = np.full(len(x), -1)
-        position[rows] = own
-        observed = smoothed(x, some, centre, excess.levels, position)
         thetas = constrain_rows(prior, best.near[::3])
-        lambdas = [
-            expected(density, thetas, Places.of(part, centre, excess.levels), observed.total)
-            for part in np.array_split(x, -(-len(x) // MOST))
-        ]
-        best = best._replace(factor=excess.factor(observed, np.concatenate(lambdas, axis=2)))
+        best = best._replace(factor=_factor_of_all(excess, density, thetas, x, rows, centre))
     return Suspects(best.factor, centre, best.near, best.rounds, best.settled, disputed)
+
+
+def _factor_of_all(
+    excess: Excess,
+    density: MixtureDensity,
+    thetas: Float[np.ndarray, "draws d_theta"],
+    x: Float[np.ndarray, "n d_x"],
+    rows: Int[np.ndarray, " m"],
+    centre: LocationScatter,
+) -> Factor:
+    """The factor of every observation, compared with those in `rows`; in one column by cells."""
+    places, position, index = x, np.full(len(x), -1), None
+    position[rows] = np.arange(len(rows))
+    if x.shape[1] == 1:
+        places, _, index = Cells.of(x, centre, min(excess.levels))
+        position = np.full(len(places), -1)  # that one of them is itself is nothing beside the others
+    observed = smoothed(places, x[rows], centre, excess.levels, position)
+    lambdas = [
+        expected(density, thetas, Places.of(part, centre, excess.levels), observed.total)
+        for part in np.array_split(places, -(-len(places) // MOST))
+    ]
+    factor = excess.factor(observed, np.concatenate(lambdas, axis=2))
+    return factor if index is None else Factor(*(values[index] for values in factor))
 
 
 def _shortfall(u: Array, prior: UnconstrainedPrior, density: MixtureDensity, match: Match) -> Float[Array, ""]:

@@ -14,7 +14,7 @@ from nsmbayes.calibration.path import PathCalibration
 from nsmbayes.calibration.regions import region_contains
 from nsmbayes.calibration.reweighting import ReweightingCalibration
 from nsmbayes.calibration.root import RootCalibration
-from nsmbayes.calibration.sampled import CompressedProblem, SampledProblem
+from nsmbayes.calibration.sampled import CompressedProblem, CountedProblem, SampledProblem
 from nsmbayes.calibration.stochastic import StochasticCalibration
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "ClosedFormProblem",
     "SampledProblem",
     "CompressedProblem",
+    "CountedProblem",
     "ResampledProblem",
     "RootCalibration",
     "StochasticCalibration",

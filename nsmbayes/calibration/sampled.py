@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes.calibration.base import CalibrationProblem, resample_counts
 from nsmbayes.losses import Loss
+from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Draws, Near, Sampler, Target, each_loss
 from nsmbayes.samplers.compression import ACCEPTED, CHECKED, Compression
@@ -81,6 +82,24 @@ class SampledProblem(CalibrationProblem):
         """
         full, resampled = map_rows(_totals, positions, target, counts.astype(float))
         return TotalLosses(full, resampled.T)
+
+
+class CountedProblem(SampledProblem):
+    """The posterior of very many observations of one column, counted in cells; see `losses.cells`."""
+
+    def __init__(
+        self,
+        prior: UnconstrainedPrior,
+        counted: CountedLoss,
+        sampler: Sampler,
+        near: Float[np.ndarray, "k d"] | None = None,
+    ):
+        super().__init__(prior, counted.loss, counted.cells.n, sampler, near)
+        self.cells = counted.cells
+
+    def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
+        """What cells count in each bootstrap resample, relative to the data."""
+        return self.cells.resample_counts(resamples, rng)
 
 
 class CompressedProblem(SampledProblem):

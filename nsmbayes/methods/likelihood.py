@@ -14,6 +14,7 @@ from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration import CalibrationResult, SampledProblem
 from nsmbayes.errors import InputError
+from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
 from nsmbayes.methods.base import SurrogateMethod, require_trained
 from nsmbayes.posteriors import GeneralisedPosterior
@@ -189,7 +190,7 @@ class LikelihoodMethod(SurrogateMethod):
         beta: float,
         calibration: CalibrationResult | None,
         seed: int,
-        compression: Compression | None = None,
+        compression: Compression | CountedLoss | None = None,
         suspects: Suspects | None = None,
     ) -> GeneralisedPosterior:
         """The posterior at a learning rate, and a warning if its chains disagree."""

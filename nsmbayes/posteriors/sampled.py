@@ -15,6 +15,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
 from nsmbayes.losses import Loss, NSMLoss
+from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
 from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior, Provenance
 from nsmbayes.posteriors.empirical import Empirical
@@ -163,7 +164,8 @@ class GeneralisedPosterior(SampledPosterior):
     """Draws from a generalised posterior exp(-beta sum_i loss_i(theta)) prior(theta), and what its loss can tell.
 
     Built by the `build_posterior` of NLE and NSM-Bayes. Where observations are very many, `target` has the loss of a
-    weighted subset of them, and `compression` says how well it reproduces that of all; otherwise that is None.
+    weighted subset of them, or in one column of cells in which they are counted; `compression` is that subset, with how
+    well it reproduces the loss of all, or those cells. Otherwise it is None.
     """
 
     result: Draws
@@ -178,7 +180,7 @@ class GeneralisedPosterior(SampledPosterior):
         *,
         dequantised: Float[np.ndarray, "n d_x"] | None = None,
         calibration: CalibrationResult | None = None,
-        compression: Compression | None = None,
+        compression: Compression | CountedLoss | None = None,
         suspects: Suspects | None = None,
     ):
         said = [result.note, *(each.describe() for each in (suspects, compression) if each is not None)]
@@ -227,7 +229,7 @@ class GeneralisedPosterior(SampledPosterior):
         if self.compression is None:
             return influence_by_reweighting(self.beta * each_loss(self.target, self.thinned()))
         some = self.thinned(max(_FEWEST, min(_INFLUENCE_DRAWS, _ROW_LOSSES // self.n)))
-        blocks = self.compression.full.each(constrain_rows(self.target.prior, some))
+        blocks = self.compression.blocks(constrain_rows(self.target.prior, some))
         parts = zip(*(influence_by_reweighting(self.beta * each) for each in blocks), strict=True)
         return Influence(*(self.compression.by_row(np.concatenate(part)) for part in parts))
 
@@ -256,6 +258,8 @@ class GeneralisedPosterior(SampledPosterior):
 
         To be compared with that of the log density itself, sqrt(d / 2) for a Gaussian: a tenth of it does not matter.
         """
+        if isinstance(self.compression, CountedLoss):
+            return 0.0  # in one column the rule is a lattice, and there is no finer one
         x, loss = self._dequantised, self.target.loss
         multiples = None if self.suspects is None else self.suspects.factor.values
         if self.compression is not None:  # errors of observations are independent: their variances add up
@@ -274,7 +278,7 @@ class GeneralisedPosterior(SampledPosterior):
         """The loss of each observation at one theta."""
         theta = checks.vector(theta, "theta", length=self.dim)
         if self.compression is not None:
-            return self.compression.by_row(np.concatenate([*self.compression.full.each(theta[None])], axis=1)[0])
+            return self.compression.by_row(np.concatenate([*self.compression.blocks(theta[None])], axis=1)[0])
         return np.asarray(_losses(self.target.loss, jnp.asarray(theta)))
 
     def modes(self, starts: int = 64) -> Modes:

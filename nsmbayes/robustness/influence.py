@@ -18,7 +18,7 @@ from nsmbayes.losses.conjugacy import gaussian_posterior
 from nsmbayes.losses.statistics import each_loss as each_quadratic
 from nsmbayes.posteriors import ConjugatePosterior, GeneralisedPosterior, Influence, Posterior
 from nsmbayes.posteriors.influence import influence_by_reweighting
-from nsmbayes.samplers import each_loss
+from nsmbayes.samplers import Compression, each_loss
 
 _DRAWS = 500
 _STEP = 1e-6  # of the fraction that x^c takes, for a difference quotient
@@ -123,7 +123,7 @@ def losses_at(
     blocks = []
     # in several dimensions the nodes of the noise belong to the rows of a data set of this size
     size = _BLOCK if x_c.shape[1] == 1 else posterior.n
-    if posterior.compression is not None:
+    if isinstance(posterior.compression, Compression):
         size = posterior.compression.full.size
     for start in range(0, len(x_c), size):
         rows = x_c[start : start + size]

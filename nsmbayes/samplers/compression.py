@@ -5,6 +5,7 @@ over some hundreds of them, if the weights are chosen for it. They are matched t
 cost is then paid there only, and not at the thousands that a sampler visits.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -78,6 +79,10 @@ class Compression(NamedTuple):
         """With the weights matched at all thetas at which the loss of all observations is known."""
         [each] = losses_at([self.full.block(0)], self.theta)
         return self._replace(weights=matched_weights(each, self.total, self.weights, beta))
+
+    def blocks(self, theta: Float[np.ndarray, "k d"]) -> Iterator[Float[np.ndarray, "k block"]]:
+        """The losses of all observations at k thetas, block after block, in the order of `full`."""
+        return self.full.each(theta)
 
     def row_losses(self, theta: Float[np.ndarray, "k d"], rows: Int[np.ndarray, " r"]) -> Float[np.ndarray, "k r"]:
         """The losses of some of the observations."""
