@@ -29,7 +29,7 @@ test-baselines: $(VENV)/.dev  ## install and run the tests of the methods that o
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m baselines tests
 
 test-bench: $(VENV)/.dev  ## install and run every benchmark at a tiny size
-	$(BIN)/python -m pytest -m bench tests/test_bench.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m bench tests/test_bench.py
 
 lint: $(VENV)/.dev  ## ruff and pyright
 	$(BIN)/ruff check .

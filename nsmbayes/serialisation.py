@@ -28,7 +28,7 @@ from nsmbayes.errors import InputError
 
 Model = TypeVar("Model", bound=eqx.Module)
 
-FORMAT = 4
+FORMAT = 5
 _HEADER, _ARRAYS = "model.json", "arrays.safetensors"
 
 Config = TypeVar("Config")
@@ -287,9 +287,17 @@ def _from_format_3(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     return header | {"format": 4}, arrays
 
 
+def _from_format_4(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """In format 4 NSM-Bayes-conj knew weights by distance alone, as NSM-Bayes in format 3."""
+    if header.get("method") == "nsm-bayes-conj":
+        header = header | {"config": {"excess": None} | header["config"]}
+    return header | {"format": 5}, arrays
+
+
 MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
     1: _from_format_1,
     2: _from_format_2,
     3: _from_format_3,
+    4: _from_format_4,
 }
 """From each older format to the next."""

@@ -35,6 +35,9 @@ _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for loc
 _AWAY = 1e4  # scales
 _TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, cutoff_radius=2.5, columns=1)
 
+BY_DISTANCE = "Weights are by distance alone: there is no mixture density with which the data could be compared."
+"""What posteriors say where excess was asked for, and could not be found."""
+
 FitCentre = Callable[[Float[np.ndarray, "k d_x"]], LocationScatter]
 
 
@@ -46,11 +49,28 @@ class Suspects(NamedTuple):
     """Location and scatter of the observations that count."""
     near: Float[np.ndarray, "k d"]
     """Draws of the fitted model, unconstrained: a posterior to begin with."""
+    density: MixtureDensity
+    theta: Float[np.ndarray, "k d"]
+    """The same draws in the space of the prior."""
     rounds: int
     settled: bool
     """Whether the last round has changed no factor by more than 0.05."""
     disputed: bool
     """Whether a fit that distrusts other observations explains almost as much of the data."""
+
+    def extended(self, count: int) -> "Suspects":
+        """With so many more observations, of which none is distrusted for its number."""
+        alone = Factor(np.ones(count), np.ones(count), np.ones(count), np.full(count, -1))
+        factor = Factor(*(np.concatenate(both) for both in zip(self.factor, alone, strict=True)))
+        return self._replace(factor=factor)
+
+    @double_precision
+    def model_density(self, column: int, at: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """The density of one column of x under the fitted model, averaged over its draws."""
+        logs, means, variances = map_rows(_margin, self.theta, self.density, np.asarray(column))
+        z = (at - means[..., None]) / np.sqrt(variances[..., None])
+        heights = np.exp(logs[..., None] - 0.5 * z**2) / np.sqrt(2 * np.pi * variances[..., None])
+        return heights.sum(axis=1).mean(axis=0)
 
     def describe(self) -> str:
         """One or two sentences."""
@@ -145,7 +165,8 @@ def find_suspects(
     if len(x) > len(some):
         thetas = constrain_rows(prior, best.near[::3])
         best = best._replace(factor=_factor_of_all(excess, density, thetas, x, rows, centre))
-    return Suspects(best.factor, centre, best.near, best.rounds, best.settled, disputed)
+    theta = constrain_rows(prior, best.near)
+    return Suspects(best.factor, centre, best.near, density, theta, best.rounds, best.settled, disputed)
 
 
 def _factor_of_all(
@@ -169,6 +190,13 @@ def _factor_of_all(
     ]
     factor = excess.factor(observed, np.concatenate(lambdas, axis=2))
     return factor if index is None else Factor(*(values[index] for values in factor))
+
+
+def _margin(theta: Float[Array, " d_theta"], density: MixtureDensity, column: Int[Array, ""]) -> tuple[Array, ...]:
+    """Log weights, means and variances of one column of the mixture, in the units of x."""
+    log_weights, means, covariances = density.mixture(density.scale_theta(theta))
+    scale, centre = density.scale_x.scale[column], density.scale_x.centre[column]
+    return log_weights, centre + scale * means[:, column], scale**2 * covariances[:, column, column]
 
 
 def _shortfall(u: Array, prior: UnconstrainedPrior, density: MixtureDensity, match: Match) -> Float[Array, ""]:

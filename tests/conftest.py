@@ -64,9 +64,12 @@ def optimised():
 
 @pytest.fixture(scope="session")
 def trained_gnk():
-    """A method trained briefly on g-and-k simulations: enough to be used, not to be good."""
+    """A method trained briefly on g-and-k simulations: enough to be used, not to be good.
+
+    Weights are by distance alone, which costs no fit of a model: tests/methods/test_conj_excess.py has the others.
+    """
     task = nsm.tasks.get("gnk")
-    method = nsm.NSMBayesConj(task.prior, parameter_names=task.parameter_names)
+    method = nsm.NSMBayesConj(task.prior, excess=None, parameter_names=task.parameter_names)
     settings = nsm.TrainingSettings(max_epochs=3)
     return method.append_simulations(*task.simulate(20_000, seed=0)).train(0, settings=settings, progress=False)
 

@@ -19,7 +19,7 @@ for d in (8, 12, 30):
         history = method.train(settings=brief, progress=False).history
         assert np.isfinite(history.validation_loss).all(), (d, surrogate)
 calibration = nsm.calibration.RootCalibration(bootstraps=10)
-method = nsm.NSMBayesConj(prior, noise_levels=(0,), calibration=calibration).append_simulations(theta, x)
+method = nsm.NSMBayesConj(prior, noise_levels=(0,), excess=None, calibration=calibration).append_simulations(theta, x)
 assert method.train(settings=brief, progress=False).build_posterior(x[:100], seed=0).beta > 0
 print("done")
 """

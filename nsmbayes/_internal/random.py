@@ -3,9 +3,18 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from nsmbayes._internal import checks
+
+
+def dequantised(
+    x: Float[np.ndarray, "m d_x"], grid_steps: tuple[float, ...] | None, *stream: int
+) -> Float[np.ndarray, "m d_x"]:
+    """`x` with uniform noise of one grid step, so that it has a density; as it is without `grid_steps`."""
+    if grid_steps is None:
+        return x
+    return x + np.asarray(grid_steps) * np.random.default_rng(stream).uniform(-0.5, 0.5, x.shape)
 
 
 def random_key(seed: int, stream: int = 0) -> Key[Array, ""]:

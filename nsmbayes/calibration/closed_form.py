@@ -71,7 +71,8 @@ class ClosedFormProblem(CalibrationProblem):
         loss, estimator = self.statistics.loss, self.statistics.recipe.estimator
         if not isinstance(loss, FamilyLoss):
             return Resamples(self._resample_fixed(resamples, seed), 0)
-        x, n = self.statistics.x, self.n
+        x, n = self.statistics.dequantised, self.n
+        multiples = jnp.asarray(np.concatenate(self.statistics.multiples))
         full = np.asarray(loss.centre.location), np.asarray(loss.centre.scatter)
         rows = np.random.default_rng(seed).integers(n, size=(resamples, n), dtype=np.int32)
         chunk = max(1, min(resamples, _MEMORY // n))
@@ -82,7 +83,8 @@ class ClosedFormProblem(CalibrationProblem):
             degenerate += int((~ok).sum())
             location[~ok], scatter[~ok] = full
             centres = LocationScatter.from_scatter(location, scatter, estimator)
-            parts.append(jax.tree.map(np.asarray, _resample(loss, jnp.asarray(x), jnp.asarray(drawn), centres)))
+            losses = _resample(loss, jnp.asarray(x), multiples, jnp.asarray(drawn), centres)
+            parts.append(jax.tree.map(np.asarray, losses))
         return Resamples(Quadratic(*(np.concatenate(a) for a in zip(*parts, strict=True))), degenerate)
 
     def _resample_fixed(self, resamples: int, seed: int) -> Quadratic:
@@ -96,9 +98,13 @@ class ClosedFormProblem(CalibrationProblem):
 
 @eqx.filter_jit
 def _resample(
-    loss: FamilyLoss, x: Float[Array, "n d_x"], rows: Int[Array, "resamples n"], centres: LocationScatter
+    loss: FamilyLoss,
+    x: Float[Array, "n d_x"],
+    multiples: Float[Array, " n"],
+    rows: Int[Array, "resamples n"],
+    centres: LocationScatter,
 ) -> Quadratic:
-    counts = jax.vmap(lambda drawn: jnp.bincount(drawn, length=len(x)))(rows).astype(x.dtype)
+    counts = multiples * jax.vmap(lambda drawn: jnp.bincount(drawn, length=len(x)))(rows).astype(x.dtype)
     family = jax.vmap(loss.family.family_derivatives, (0, None))(x, jnp.asarray(loss.basis))
 
     def resampled(count: Float[Array, " n"], centre: LocationScatter) -> Quadratic:

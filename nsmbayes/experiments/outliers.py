@@ -17,6 +17,7 @@ _DISTANCES = {
     "population": 6.0,
     "stuck": 6.0,
     "drift": 6.0,
+    "rounded": 2.0,
 }
 _CLUSTER_SPREAD = 0.1
 
@@ -34,6 +35,7 @@ def place_outliers(clean: Any, kind: str, *, fraction: float, distance: float | 
     - "both-sided": rows are moved by 8 one way or the other, at random;
     - "population": rows are moved by 6, and half as wide: a second population;
     - "stuck": rows have one and the same value, at distance 6 from the location;
+    - "rounded": every column of the rows is rounded to multiples of 2 of its scales, from the location on;
     - "drift": one column of the rows, chosen at random, is moved by 1 to 6 of its scales, the more the later the row.
 
     Rows and direction depend only on `seed` and the number of rows; the rows of a smaller fraction are among those of
@@ -73,6 +75,9 @@ def place_outliers(clean: Any, kind: str, *, fraction: float, distance: float | 
     elif kind == "drift":
         outliers, column = clean.copy(), rng.integers(d)
         outliers[:, column] += np.linspace(1, r, n) * np.sqrt(np.asarray(centre.scatter)[column, column])
+    elif kind == "rounded":
+        location, scale = np.asarray(centre.location), r * np.sqrt(np.diagonal(np.asarray(centre.scatter)))
+        outliers = location + scale * np.rint((clean - location) / scale)
     elif kind == "both-sided":
         outliers = clean + rng.choice([-1.0, 1.0], (n, 1)) * step
     else:

@@ -30,7 +30,7 @@ class Cells(NamedTuple):
     x: Float[np.ndarray, "cells 1"]
     """The mean of the observations in each cell."""
     counts: Int[np.ndarray, " cells"]
-    index: Int[np.ndarray, " n"]
+    of_row: Int[np.ndarray, " n"]
     """The cell of each observation."""
 
     @classmethod
@@ -56,7 +56,7 @@ class Cells(NamedTuple):
     @property
     def n(self) -> int:
         """Number of observations."""
-        return len(self.index)
+        return len(self.of_row)
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Float[np.ndarray, "resamples cells"]:
         """How many observations of each cell bootstrap resamples have, relative to the data."""
@@ -78,7 +78,7 @@ class CountedLoss(NamedTuple):
         """With `multiples`, what observations count beside their weight: on average over each cell."""
         loss = setting.loss(cells.x)
         if multiples is not None:
-            totals = np.bincount(cells.index, multiples, minlength=len(cells.x))
+            totals = np.bincount(cells.of_row, multiples, minlength=len(cells.x))
             loss = loss.reweighted(totals / np.maximum(cells.counts, 1))
         return cls(cells, setting, loss)
 
@@ -93,11 +93,11 @@ class CountedLoss(NamedTuple):
 
     def by_row(self, values: Shaped[np.ndarray, " cells"]) -> Shaped[np.ndarray, " n"]:
         """Values of cells, for each of their observations."""
-        return values[self.cells.index]
+        return values[self.cells.of_row]
 
     def row_losses(self, theta: Float[np.ndarray, "k d"], rows: Int[np.ndarray, " r"]) -> Float[np.ndarray, "k r"]:
         """The losses of some of the observations."""
-        return losses_at([self.one_each], theta)[0][:, self.cells.index[rows]]
+        return losses_at([self.one_each], theta)[0][:, self.cells.of_row[rows]]
 
     def describe(self) -> str:
         """One sentence."""

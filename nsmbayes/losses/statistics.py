@@ -7,9 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import dequantised
 from nsmbayes.losses.noise_levels import NoisyPoints, noisy_points
 from nsmbayes.losses.pointwise import Quadratic, nsm_quadratic
 from nsmbayes.scatter import LocationScatter, fit_location_scatter
@@ -26,7 +27,7 @@ class Block(NamedTuple):
     """Some observations: the points at which their losses are computed, and what each point counts in their sum."""
 
     points: Any
-    point_weights: Float[np.ndarray, " points"] | Bool[np.ndarray, " points"]
+    point_weights: Float[np.ndarray, " points"]
     rows: NoisyPoints | None  # which points make up which observation; None if each is its own
     n: int  # of observations; the rest is padding
 
@@ -46,10 +47,10 @@ class FamilyLoss(eqx.Module):
         # Without the barrier XLA evaluates the networks once more for every sum that uses their derivatives.
         return nsm_quadratic(*jax.lax.optimization_barrier((family, w2, grad_w2 @ self.basis)))
 
-    def blocks(self, x: Float[np.ndarray, "n d_x"]) -> Iterator[Block]:
+    def blocks(self, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"]) -> Iterator[Block]:
         """The rows of `x` in blocks of few distinct sizes, so that little is compiled."""
-        for rows, mask in _padded(x, _BLOCK):
-            yield Block(rows, mask, None, int(mask.sum()))
+        for rows, counts, n in _padded(x, multiples, _BLOCK):
+            yield Block(rows, counts, None, n)
 
 
 class NoisyFamilyLoss(eqx.Module):
@@ -82,15 +83,15 @@ class NoisyFamilyLoss(eqx.Module):
         level = np.searchsorted(self.noise_levels, np.broadcast_to(noisy.h, noisy.y.shape[:2]).ravel())
         return (level, location + scale * noisy.y.reshape(-1, x.shape[1])), noisy
 
-    def blocks(self, x: Float[np.ndarray, "n d_x"]) -> Iterator[Block]:
+    def blocks(self, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"]) -> Iterator[Block]:
         """The rows of `x` in blocks. In one dimension they share their noisy points; otherwise each has its own."""
         each = 1 if x.shape[1] == 1 else self.points(x[:1])[1].quadrature_weight.size
-        for rows, mask in _padded(x, 2 ** max(0, int(np.log2(_BLOCK / each)))):
+        for rows, counts, n in _padded(x, multiples, 2 ** max(0, int(np.log2(_BLOCK / each)))):
             points, noisy = self.points(rows)
             with jax.enable_x64(True):  # as below: a generator
                 overall = np.asarray(overall_many(self.weight, self.centre, jnp.asarray(rows)))
-            noisy = noisy._replace(quadrature_weight=noisy.quadrature_weight * (overall * mask)[:, None])
-            yield Block(points, noisy.total_weights().ravel(), noisy, int(mask.sum()))
+            noisy = noisy._replace(quadrature_weight=noisy.quadrature_weight * (overall * counts)[:, None])
+            yield Block(points, noisy.total_weights().ravel(), noisy, n)
 
 
 def _around_each(levels: tuple[float, ...], y: Float[np.ndarray, "n d"]) -> NoisyPoints:
@@ -121,11 +122,16 @@ class LossRecipe(eqx.Module):
     estimator: str = eqx.field(static=True)
     whiten: bool = eqx.field(static=True)
     noise_levels: tuple[float, ...] = eqx.field(static=True, default=(0.0,))
+    grid_steps: tuple[float, ...] | None = eqx.field(static=True, default=None)
+
+    def dequantise(self, x: Float[np.ndarray, "n d_x"], piece: int = 0) -> Float[np.ndarray, "n d_x"]:
+        """Observations with the noise that simulations of columns with grid steps were given."""
+        return dequantised(x, self.grid_steps, piece, 1)
 
     @double_precision
-    def fit(self, x: Float[np.ndarray, "n d_x"]) -> DataSetLoss:
-        """The loss for the location and scatter of `x`."""
-        return self.around(fit_location_scatter(x, estimator=self.estimator))
+    def centre(self, x: Float[np.ndarray, "n d_x"]) -> LocationScatter:
+        """The location and scatter of `x`."""
+        return fit_location_scatter(x, estimator=self.estimator)
 
     def around(self, centre: LocationScatter) -> DataSetLoss:
         """The loss for a given location and scatter; with noise levels, perhaps for a stack of them."""
@@ -157,14 +163,25 @@ class DataStatistics(NamedTuple):
     """of one observation, for the location and scatter of the first data"""
     data: tuple[Float[np.ndarray, "_ d_x"], ...]
     """the observations, in the pieces in which they came"""
+    multiples: tuple[Float[np.ndarray, " _"], ...]
+    """what each of them counts beside its weight by distance"""
     total: Quadratic
     """the sum of their losses"""
 
     @classmethod
-    def of(cls, recipe: LossRecipe, x: Float[np.ndarray, "n d_x"]) -> "DataStatistics":
-        """Those of observations `x`, with their own location and scatter."""
-        loss = recipe.fit(x)
-        return cls(recipe, loss, (x,), total_loss(loss, x))
+    @double_precision
+    def of(
+        cls,
+        recipe: LossRecipe,
+        x: Float[np.ndarray, "n d_x"],
+        centre: LocationScatter | None = None,
+        multiples: Float[np.ndarray, " n"] | None = None,
+    ) -> "DataStatistics":
+        """Those of observations `x`, with their own location and scatter, or with `centre`."""
+        noisy = recipe.dequantise(x)
+        loss = recipe.around(recipe.centre(noisy) if centre is None else centre)
+        multiples = np.ones(len(x)) if multiples is None else multiples
+        return cls(recipe, loss, (x,), (multiples,), total_loss(loss, noisy, multiples))
 
     @property
     def n(self) -> int:
@@ -175,6 +192,11 @@ class DataStatistics(NamedTuple):
     def x(self) -> Float[np.ndarray, "n d_x"]:
         """The observations."""
         return np.concatenate(self.data)
+
+    @property
+    def dequantised(self) -> Float[np.ndarray, "n d_x"]:
+        """The observations as the loss sees them."""
+        return np.concatenate([self.recipe.dequantise(x, piece) for piece, x in enumerate(self.data)])
 
     @property
     def weighting(self) -> Weighting:
@@ -188,51 +210,67 @@ class DataStatistics(NamedTuple):
 
     def each(self) -> Iterator[Quadratic]:
         """The losses of the observations, in blocks of them."""
-        return (part for block in self.data for part in each_loss(self.loss, block))
+        for piece, (x, multiples) in enumerate(zip(self.data, self.multiples, strict=True)):
+            yield from each_loss(self.loss, self.recipe.dequantise(x, piece), multiples)
 
     def extended(self, x_new: Float[np.ndarray, "k d_x"]) -> "DataStatistics":
         """With more observations, weighted by the location and scatter of the first ones."""
-        more = total_loss(self.loss, x_new)
+        more = total_loss(self.loss, self.recipe.dequantise(x_new, len(self.data)))
         return self._replace(
-            data=(*self.data, x_new), total=Quadratic(*(a + b for a, b in zip(self.total, more, strict=True)))
+            data=(*self.data, x_new),
+            multiples=(*self.multiples, np.ones(len(x_new))),
+            total=Quadratic(*(a + b for a, b in zip(self.total, more, strict=True))),
         )
 
 
 @double_precision
-def total_loss(loss: DataSetLoss, x: Float[np.ndarray, "n d_x"]) -> Quadratic:
-    """Sum of the losses of all rows of `x`."""
-    sums = [sum_at(loss, *jax.tree.map(jnp.asarray, (block.points, block.point_weights))) for block in loss.blocks(x)]
+def total_loss(
+    loss: DataSetLoss, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"] | None = None
+) -> Quadratic:
+    """Sum of the losses of all rows of `x`, each counted once or `multiples` of that."""
+    blocks = loss.blocks(x, np.ones(len(x)) if multiples is None else multiples)
+    sums = [sum_at(loss, *jax.tree.map(jnp.asarray, (block.points, block.point_weights))) for block in blocks]
     return Quadratic(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
 
 
-def each_loss(loss: DataSetLoss, x: Float[np.ndarray, "n d_x"]) -> Iterator[Quadratic]:
-    """The losses of the rows of `x`, block after block."""
-    for block in loss.blocks(x):
+def each_loss(
+    loss: DataSetLoss, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"] | None = None
+) -> Iterator[Quadratic]:
+    """The losses of the rows of `x`, block after block, each counted once or `multiples` of that."""
+    for block in loss.blocks(x, np.ones(len(x)) if multiples is None else multiples):
         with jax.enable_x64(True):  # not the decorator: a generator's body runs after its call has returned
             at_points = _at_each(loss, jax.tree.map(jnp.asarray, block.points))
         losses = (np.asarray(a) for a in at_points)
         if block.rows is None:
-            yield Quadratic(*(a[: block.n] for a in losses))
+            yield Quadratic(*(_scaled(a[: block.n], block.point_weights[: block.n]) for a in losses))
         else:
             yield Quadratic(*(_gather(block.rows, block.n, a) for a in losses))
+
+
+def _scaled(values: Float[np.ndarray, "n *shape"], by: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n *shape"]:
+    return by.reshape(-1, *[1] * (values.ndim - 1)) * values
 
 
 def _gather(rows: NoisyPoints, count: int, values: Float[np.ndarray, "points *shape"]) -> Float[np.ndarray, "n *shape"]:
     """Sums over the points of each observation."""
     total = np.zeros((count, *values.shape[1:]))
     for node, weight in zip(rows.node_index[:count].T, rows.quadrature_weight[:count].T, strict=True):
-        total += weight.reshape(-1, *[1] * (values.ndim - 1)) * values[node]
+        total += _scaled(values[node], weight)
     return total
 
 
 def _padded(
-    x: Float[np.ndarray, "n d_x"], most: int
-) -> Iterator[tuple[Float[np.ndarray, "size d_x"], Bool[np.ndarray, " size"]]]:
-    """At most so many rows at a time, padded with copies of the first to a power of two."""
+    x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"], most: int
+) -> Iterator[tuple[Float[np.ndarray, "size d_x"], Float[np.ndarray, " size"], int]]:
+    """At most so many rows at a time, what they count, and how many they are.
+
+    They are padded to a power of two with copies of the first, which count nothing.
+    """
     for start in range(0, len(x), most):
-        block = x[start : start + most]
-        size = 1 << (len(block) - 1).bit_length()
-        yield np.concatenate([block, np.repeat(block[:1], size - len(block), axis=0)]), np.arange(size) < len(block)
+        block, counts = x[start : start + most], multiples[start : start + most]
+        missing = (1 << (len(block) - 1).bit_length()) - len(block)
+        padded = np.concatenate([block, np.repeat(block[:1], missing, axis=0)])
+        yield padded, np.concatenate([counts, np.zeros(missing)]), len(block)
 
 
 @eqx.filter_jit
@@ -241,12 +279,12 @@ def _at_each(loss: DataSetLoss, points: Any) -> Quadratic:
 
 
 @eqx.filter_jit
-def sum_at(loss: DataSetLoss, points: Any, weights: Float[Array, " size"] | Bool[Array, " size"]) -> Quadratic:
+def sum_at(loss: DataSetLoss, points: Any, weights: Float[Array, " size"]) -> Quadratic:
     """Weighted sum of the losses at points."""
     chunk = min(_CHUNK, len(weights))
     missing = -len(weights) % chunk
     points = jax.tree.map(lambda a: jnp.concatenate([a, a[:missing]]), points)
-    weights = jnp.pad(weights.astype(jnp.float64), (0, missing))
+    weights = jnp.pad(weights, (0, missing))
 
     def add(total: Quadratic, part) -> tuple[Quadratic, None]:
         some, keep = part

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.random import dequantised
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
 from nsmbayes.posteriors import Posterior, Provenance
 from nsmbayes.priors import GaussianPrior
@@ -165,7 +166,19 @@ class SurrogateMethod(TrainedMethod):
                 f"`grid_steps` must have {x.shape[1]} step{'s' * (x.shape[1] > 1)}, one per column of x (0 for a "
                 f"continuous one); got {len(self.grid_steps)}."
             )
-        return x + np.asarray(self.grid_steps) * np.random.default_rng(stream).uniform(-0.5, 0.5, x.shape)
+        return dequantised(x, self.grid_steps, *stream)
+
+    def _warn_of_whole_numbers(self, x: Float[np.ndarray, "m d_x"]) -> None:
+        """Warn of columns that look like counts and were not declared: they have no density."""
+        whole = (x == np.rint(x)).all(axis=0) & (np.ptp(x, axis=0) > 1)
+        if self.grid_steps is None and whole.any():
+            steps = tuple(1.0 if each else 0.0 for each in whole)
+            warnings.warn(
+                f"Column {checks.shown(np.flatnonzero(whole))} of the simulations holds whole numbers only. Counts "
+                "have no density, and scores of a surrogate mean little for them: build the method with "
+                f"grid_steps={steps}, or simulate log(1 + count) if counts range over orders of magnitude.",
+                stacklevel=3,
+            )
 
     def _warn_of_unseen(self, draws: Float[np.ndarray, "k d_theta"], theta: Float[np.ndarray, "m d_theta"]) -> None:
         """Warn if the prior reaches where nothing was simulated: `draws` of the prior outside the range of `theta`."""

@@ -100,6 +100,7 @@ class LikelihoodMethod(SurrogateMethod):
         """
         theta, x = self._all_simulations()
         seed = checks.integer(seed, "seed")
+        self._warn_of_whole_numbers(x)
         x = self._dequantise(x, seed, 0)
         scalers = Scalers(fit_standardiser(x, self.scaling, "x"), fit_standardiser(theta, "robust", "theta"))
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
@@ -192,6 +193,7 @@ class LikelihoodMethod(SurrogateMethod):
         seed: int,
         compression: Compression | CountedLoss | None = None,
         suspects: Suspects | None = None,
+        by_distance: bool = False,
     ) -> GeneralisedPosterior:
         """The posterior at a learning rate, and a warning if its chains disagree."""
         target, result = problem.draw(beta, seed)
@@ -205,6 +207,7 @@ class LikelihoodMethod(SurrogateMethod):
             calibration=calibration,
             compression=compression,
             suspects=suspects,
+            by_distance=by_distance,
         )
         if not posterior.converged:
             warnings.warn(

@@ -29,7 +29,7 @@ from nsmbayes.scatter import ESTIMATORS, LocationScatter, beside_atoms, fit_guid
 from nsmbayes.surrogates import Density, MixtureDensity, NoisyFlow, require_smooth
 from nsmbayes.suspects import Suspects, find_suspects
 from nsmbayes.training import Augment, correlated_noise
-from nsmbayes.weights import IMQ, Excess, PlateauIMQ, Weight, Weighting, as_weight
+from nsmbayes.weights import IMQ, Excess, PlateauIMQ, Weight, Weighting, as_excess, as_weight
 
 _GUESSED_FROM = 400  # observations, at most: a first guess of the parameter needs no more
 
@@ -87,9 +87,7 @@ class NSMBayes(LikelihoodMethod):
         super().__init__(prior, **options)
         self.weight = as_weight(weight if weight is not None else self.default_weight)
         self.scatter = checks.choice(scatter, "scatter", ("guided", *ESTIMATORS))
-        if excess is not None:
-            checks.instance(excess, "excess", Excess, "an nsmbayes.weights.Excess() or None")
-        self.excess = excess
+        self.excess = as_excess(excess)
         self.noise_levels = tuple(check_noise_levels(noise_levels).tolist())
         self.whiten = checks.flag(whiten, "whiten")
         if calibration is not None:
@@ -162,6 +160,7 @@ class NSMBayes(LikelihoodMethod):
             seed=seed,
             compression=compression,
             suspects=suspects,
+            by_distance=self.excess is not None and suspects is None,
         )
 
     def setting(

@@ -1,5 +1,6 @@
 """NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -21,12 +22,14 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import check_noise_levels, score_matching
 from nsmbayes.losses.statistics import DataStatistics, LossRecipe
 from nsmbayes.methods.base import SurrogateMethod
+from nsmbayes.methods.nle import NLE
 from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, batch_posteriors
-from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension
+from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension, unconstrained
 from nsmbayes.scatter import ESTIMATORS
 from nsmbayes.serialisation import fill_model, model_arrays, require_array
 from nsmbayes.surrogates import (
     ExponentialFamily,
+    MixtureDensity,
     NoisyFamily,
     Scalers,
     fit_standardiser,
@@ -34,8 +37,9 @@ from nsmbayes.surrogates import (
     init_noisy_family,
 )
 from nsmbayes.surrogates.scaling import KINDS
+from nsmbayes.suspects import Suspects, find_suspects
 from nsmbayes.training import TrainingSettings, as_settings, fit, independent_noise
-from nsmbayes.weights import IMQ, PlateauIMQ, Weight, as_weight
+from nsmbayes.weights import IMQ, Excess, PlateauIMQ, Weight, as_excess, as_weight
 
 Family = ExponentialFamily | NoisyFamily
 
@@ -64,6 +68,9 @@ class NSMBayesConj(SurrogateMethod):
         prior: a `GaussianPrior`, or a numpyro Normal or MultivariateNormal.
         weight: how observations are trusted as a function of their distance from the bulk.
         scatter: the estimator of location and scatter behind the weight: "mcd", "mad", or "sample" (not robust).
+        excess: how observations lose weight where they are more than the model explains (`weights.Excess`), or None for
+            weights by distance alone. The family has no density that data could be compared with, so that `train` also
+            trains a mixture density network for it, and a posterior takes about a second longer.
         noise_levels: noise levels in units of the robust scale of the observations, or (0,) for the paper's loss.
         scaling: how networks see x: "robust", "zscore" or "none"; with noise_levels=(0,) also "robust-asinh".
         scale_theta: whether networks see theta standardised in the same way.
@@ -76,7 +83,7 @@ class NSMBayesConj(SurrogateMethod):
         calibration: how beta is chosen where `build_posterior` is not given one.
         hidden: width of the hidden layer of T and of b.
         grid_steps: for x whose columns take only multiples of a step: the steps, 0 for a continuous column. Simulations
-            then get uniform noise of one step before training; observations are taken as they are.
+            and observations then get uniform noise of one step, so that they have a density.
         parameter_names: names for tables and plots.
 
     Example:
@@ -103,6 +110,7 @@ class NSMBayesConj(SurrogateMethod):
         *,
         weight: Weight | None = None,
         scatter: str = "mcd",
+        excess: Excess | None = Excess(),  # noqa: B008 (frozen)
         noise_levels: tuple[float, ...] = NOISE_LEVELS,
         scaling: str = "robust",
         scale_theta: bool = True,
@@ -120,6 +128,8 @@ class NSMBayesConj(SurrogateMethod):
             weight = self.default_weight if self._noisy else IMQ(zeta=2.0)
         self.weight = as_weight(weight)
         self.scatter = checks.choice(scatter, "scatter", ESTIMATORS)
+        self.excess = as_excess(excess)
+        self._companion: NLE | None = None
         self.scaling = checks.choice(scaling, "scaling", KINDS)
         self.scale_theta = checks.flag(scale_theta, "scale_theta")
         self.whiten = checks.flag(whiten, "whiten")
@@ -144,6 +154,7 @@ class NSMBayesConj(SurrogateMethod):
         """The paper's choices: IMQ with zeta = 1, no noise, z-scored x, raw theta, Algorithm 1 from `initial_beta`."""
         choices: dict[str, Any] = {
             "weight": IMQ(zeta=1.0),
+            "excess": None,
             "scaling": "zscore",
             "scale_theta": False,
             "whiten": False,
@@ -156,16 +167,20 @@ class NSMBayesConj(SurrogateMethod):
         """Train T and b by score matching on all simulations appended so far.
 
         Without `settings`: those of `NSMBayesConj.training`, or with noise_levels=(0,) the paper's,
-        `TrainingSettings()`.
+        `TrainingSettings()`. The mixture density network behind `excess` is then trained as that of `NLE`, for no more
+        epochs than `settings` allow.
         """
         theta, x = self._all_simulations()
         seed = checks.integer(seed, "seed")
+        companion = None if self.excess is None else self._new_companion().append_simulations(theta, x)
+        if companion is None:  # which would warn of the same
+            self._warn_of_whole_numbers(x)
+            self._warn_of_unseen(self.prior.sample((1000,), 0), theta)
         x = self._dequantise(x, seed, 0)
         scalers = Scalers(
             fit_standardiser(x, self.scaling, "x"),
             fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta"),
         )
-        self._warn_of_unseen(self.prior.sample((1000,), 0), theta)
         key_init, key_fit = jax.random.split(seed_key(seed))
         family, self.history = fit(
             self._initial(key_init, scalers),
@@ -177,27 +192,36 @@ class NSMBayesConj(SurrogateMethod):
             augment=independent_noise(self.noise_levels[0], self.noise_levels[-1]) if self._noisy else None,
             progress=progress,
         )
-        self._network = in_double(family)
+        if companion is not None:
+            usual = companion.default_training(x.shape[1])
+            most = usual.max_epochs if settings is None else min(usual.max_epochs, settings.max_epochs)
+            companion.train(seed, settings=replace(usual, max_epochs=most), progress=progress)
+        self._network, self._companion = in_double(family), companion
         return self
+
+    def _new_companion(self) -> NLE:
+        return NLE(self.prior, grid_steps=self.grid_steps)
 
     def network_key(self) -> tuple[Any, ...]:
         """What its networks are but for the simulations and the seed: methods with the same key can share them."""
         noise = (self.noise_levels[0], self.noise_levels[-1])
-        return ("family", noise, self.scaling, self.scale_theta, self.hidden, self.grid_steps)
+        return ("family", noise, self.scaling, self.scale_theta, self.hidden, self.grid_steps, self.excess is not None)
 
     def adopt(self, other: "NSMBayesConj | Family") -> Self:
         """Use the networks that another NSMBayesConj has trained, with a prior, weight and calibration of one's own.
 
-        Or networks of your own: an `ExponentialFamily`, or with noise levels a `NoisyFamily`.
+        Or networks of your own: an `ExponentialFamily`, or with noise levels a `NoisyFamily`. Without a density beside
+        it weights are by distance alone, and posteriors say so.
         """
         if isinstance(other, NoisyFamily if self._noisy else ExponentialFamily):
-            self._network, self.history = in_double(other), None
+            self._network, self._companion, self.history = in_double(other), None, None
             return self
         method: NSMBayesConj = checks.instance(other, "other", NSMBayesConj, "an nsmbayes.NSMBayesConj(prior)")
         family = method.family
         if (own := self.network_key()) != (others := method.network_key()):
             raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
         self._network, self.history, self.simulations_used = family, method.history, method.simulations_used
+        self._companion = method._companion
         return self
 
     def build_posterior(
@@ -210,7 +234,7 @@ class NSMBayesConj(SurrogateMethod):
             beta: the learning rate; calibrated by bootstrap coverage if not given (`seed` draws the resamples).
             prior: another Gaussian prior than the method's own.
             weight: another weight than the method's own.
-            seed: for the calibration.
+            seed: for the calibration, and for the fits behind `excess`.
         """
         checks.integer(seed, "seed")
         recipe = self._recipe(weight)
@@ -218,19 +242,43 @@ class NSMBayesConj(SurrogateMethod):
         chosen, result = self._prior_or(prior), None
         if beta is not None:
             beta = checks.positive(beta, "beta")
-        statistics = DataStatistics.of(recipe, x)
+        suspects = self._suspects(recipe, chosen, x, seed)
+        if suspects is None:
+            statistics = DataStatistics.of(recipe, x)
+        else:
+            statistics = DataStatistics.of(recipe, x, suspects.centre, suspects.factor.values)
         if beta is None:
             problem = ClosedFormProblem(chosen, statistics, self.resolution)
             result = self.calibration.calibrate(problem, seed=seed)
             beta = result.beta
         return ConjugatePosterior(
-            self._provenance(), chosen, statistics, beta, resolution=self.resolution, calibration=result
+            self._provenance(),
+            chosen,
+            statistics,
+            beta,
+            resolution=self.resolution,
+            calibration=result,
+            suspects=suspects,
+            by_distance=self.excess is not None and suspects is None,
         )
+
+    def _suspects(
+        self, recipe: LossRecipe, prior: GaussianPrior, x: Float[np.ndarray, "n d_x"], seed: int
+    ) -> Suspects | None:
+        """Which observations are more than the model explains, if there is a density to ask."""
+        if self.excess is None or self._companion is None:
+            return None
+        density = checks.instance(self._companion.density, "density", MixtureDensity, "a mixture")
+        observed = recipe.dequantise(x)
+        return find_suspects(self.excess, unconstrained(prior), density, observed, recipe.weight, recipe.centre, seed)
 
     def build_posteriors(
         self, x: Any, *, beta: float, prior: Any = None, weight: Weight | None = None, seed: int = 0
     ) -> ConjugateBatch:
-        """The posteriors of k data sets `x` of shape (k, n, d_x), at a given learning rate, in one vectorised run."""
+        """The posteriors of k data sets `x` of shape (k, n, d_x), at a given learning rate, in one vectorised run.
+
+        Observations are weighted by their distance alone: `excess` is for single data sets.
+        """
         recipe = self._recipe(weight)
         x = checks.finite_array(x, "x")
         if x.ndim != 3 or 0 in x.shape or x.shape[2] != self.d_x:
@@ -259,7 +307,7 @@ class NSMBayesConj(SurrogateMethod):
 
     def _recipe(self, weight: Weight | None) -> LossRecipe:
         weight = (self.weight if weight is None else as_weight(weight)).for_columns(self.d_x)
-        return LossRecipe(self.family, weight, self.scatter, self.whiten, self.noise_levels)
+        return LossRecipe(self.family, weight, self.scatter, self.whiten, self.noise_levels, self.grid_steps)
 
     def _prior_or(self, prior: Any) -> GaussianPrior:
         return self.prior if prior is None else same_dimension(as_gaussian(prior), self.dim)
@@ -269,6 +317,7 @@ class NSMBayesConj(SurrogateMethod):
         names = (
             "weight",
             "scatter",
+            "excess",
             "noise_levels",
             "scaling",
             "scale_theta",
@@ -282,9 +331,18 @@ class NSMBayesConj(SurrogateMethod):
         return {name: getattr(self, name) for name in names}
 
     def _saved_arrays(self) -> dict[str, np.ndarray]:
-        return model_arrays(self.family)
+        arrays = model_arrays(self.family)
+        if self._companion is not None:
+            companion = self._companion._saved_arrays()
+            arrays |= {f"companion.{name}": array for name, array in companion.items()}
+        return arrays
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
         d_x = require_array(arrays, "model.scale_x.centre").shape[0]
         scalers = Scalers.blank(d_x, self.dim, asinh=self.scaling == "robust-asinh")
         self._network = fill_model(in_double(self._initial(jax.random.key(0), scalers)), arrays)
+        prefix = "companion."
+        companion = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        if companion:
+            self._companion = self._new_companion()
+            self._companion._restore(companion)

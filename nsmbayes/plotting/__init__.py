@@ -1,6 +1,7 @@
 """Figures of posteriors, of their calibration and robustness, and of the tasks' data."""
 
 from nsmbayes.plotting.calibration import plot_calibration
+from nsmbayes.plotting.excess import plot_excess
 from nsmbayes.plotting.influence import plot_influence
 from nsmbayes.plotting.posteriors import PairLook, draw_pairs, plot_marginals, plot_pairs
 from nsmbayes.plotting.tasks import plot_delay_profile, plot_trajectories
@@ -11,6 +12,7 @@ __all__ = [
     "plot_marginals",
     "plot_pairs",
     "plot_calibration",
+    "plot_excess",
     "plot_influence",
     "plot_trajectories",
     "plot_delay_profile",

@@ -14,9 +14,11 @@ from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.arviz import inference_data
 from nsmbayes.posteriors.influence import Influence
-from nsmbayes.posteriors.outliers import SHOWN, Outlier
+from nsmbayes.posteriors.outliers import SHOWN, Outlier, reasons_by_number
 from nsmbayes.posteriors.saving import save_posterior
 from nsmbayes.scatter import fit_location_scatter
+from nsmbayes.suspects import Suspects
+from nsmbayes.weights.excess import Factor
 
 LOW_WEIGHT = 0.1
 """Weight below which an observation hardly counts."""
@@ -43,6 +45,8 @@ class Posterior(ABC):
 
     mean: Float[np.ndarray, " d"]
     covariance: Float[np.ndarray, "d d"]
+    suspects: Suspects | None = None
+    """Which observations are more than the model explains, if that was asked."""
 
     def __init__(self, provenance: Provenance, beta: float, calibration: CalibrationResult | None):
         self.provenance, self.beta, self.calibration = provenance, beta, calibration
@@ -174,7 +178,14 @@ class Posterior(ABC):
 
     def _reasons(self, rows: Int[np.ndarray, " k"]) -> list[str]:
         """Why each of some observations has a low weight; empty for one that has not."""
-        return ["far from the bulk" if weight < LOW_WEIGHT else "" for weight in self.weights[rows]]
+        factor, weights = self.factor_by_number(), self.weights[rows]
+        if factor is None:
+            return ["far from the bulk" if weight < LOW_WEIGHT else "" for weight in weights]
+        return reasons_by_number(factor, self.x, rows, weights < LOW_WEIGHT * factor.values[rows])
+
+    def factor_by_number(self) -> Factor | None:
+        """What observations count by their number, if that was asked."""
+        return None if self.suspects is None else self.suspects.factor
 
     def _influence_of(self, rows: Int[np.ndarray, " k"]) -> Influence:
         """What `leave_one_out` says about some observations."""

@@ -50,7 +50,11 @@ def batch_posteriors(
     seed: int,
     resolution: float = 0.0,
 ) -> ConjugateBatch:
-    """The posterior of every data set x[i], each with its own location, scatter and coordinates."""
+    """The posterior of every data set x[i], each with its own location, scatter and coordinates.
+
+    Weights are by distance alone: which observations are too many is not asked here.
+    """
+    x = np.stack([recipe.dequantise(dataset) for dataset in x])
     location, scatter, ok = fit_batch(x, recipe.estimator, seed_key(seed))
     if not ok.all():
         tied = np.flatnonzero(~ok)

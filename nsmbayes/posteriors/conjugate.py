@@ -14,6 +14,7 @@ from nsmbayes.losses.statistics import DataStatistics
 from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension
+from nsmbayes.suspects import BY_DISTANCE, Suspects
 
 
 class ConjugatePosterior(Posterior):
@@ -33,10 +34,13 @@ class ConjugatePosterior(Posterior):
         *,
         resolution: float = 0.0,
         calibration: CalibrationResult | None = None,
+        suspects: Suspects | None = None,
+        by_distance: bool = False,
     ):
         super().__init__(provenance, beta, calibration)
         self.prior: GaussianPrior = prior
         self.statistics, self.resolution = statistics, resolution
+        self.suspects, self._by_distance = suspects, by_distance
         self.mean, self.precision = gaussian_posterior(prior, statistics.total, beta, resolution)
         self.covariance: Float[np.ndarray, "d d"] = np.linalg.inv(self.precision)
 
@@ -55,8 +59,13 @@ class ConjugatePosterior(Posterior):
         """The observations."""
         return self.statistics.x
 
+    @property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """What each observation counts, between 0 (ignored) and 1 (trusted): by its distance, times by their number."""
+        return self.weight_at(self.x) * np.concatenate(self.statistics.multiples)
+
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
-        """The weight that observations at other places would have."""
+        """The weight by distance that observations at other places would have."""
         return self.statistics.weighting.at(self._points(x))
 
     @property
@@ -131,14 +140,19 @@ class ConjugatePosterior(Posterior):
         """The posterior after more observations: exact, with no simulation, no training and the same beta.
 
         The location, the scatter and the coordinates of the weight stay as they are, and the cost is that of the new
-        observations alone. With `refit` they are estimated again from all observations.
+        observations alone, which are weighted by their distance. With `refit` location and scatter are estimated again
+        from all observations; which of them are too many is asked by `build_posterior` only.
         """
         width = self.statistics.data[0].shape[1]
         x_new = checks.matrix(x_new, "x_new", width=width, width_is="columns, like the first data")
         if refit:
             everything = np.concatenate([self.x, x_new])
-            return self._replace(statistics=DataStatistics.of(self.statistics.recipe, everything))
-        return self._replace(statistics=self.statistics.extended(x_new))
+            multiples = np.concatenate([*self.statistics.multiples, np.ones(len(x_new))])
+            statistics = DataStatistics.of(self.statistics.recipe, everything, multiples=multiples)
+        else:
+            statistics = self.statistics.extended(x_new)
+        suspects = None if self.suspects is None else self.suspects.extended(len(x_new))
+        return self._replace(statistics=statistics, suspects=suspects)
 
     def with_beta(self, beta: float, *, calibration: CalibrationResult | None = None) -> "ConjugatePosterior":
         """The posterior for another learning rate, from the same sums; `calibration` says where it comes from."""
@@ -149,12 +163,15 @@ class ConjugatePosterior(Posterior):
         return self._replace(prior=same_dimension(as_gaussian(prior), self.dim))
 
     def _notes(self) -> list[str]:
+        said = [] if self.suspects is None else [self.suspects.describe()]
+        said += [BY_DISTANCE] if self._by_distance else []
         lowered = int((self.learning_rates < self.beta).sum())
         if not lowered:
-            return []
+            return said
         return [
+            *said,
             f"In {lowered} of {self.dim} directions the learning rate was lowered: the surrogate is not trusted to "
-            f"know any of them\nto better than {self.resolution:g} prior standard deviations."
+            f"know any of them\nto better than {self.resolution:g} prior standard deviations.",
         ]
 
     def _replace(self, **changes: Any) -> "ConjugatePosterior":
@@ -165,5 +182,7 @@ class ConjugatePosterior(Posterior):
             "beta": self.beta,
             "resolution": self.resolution,
             "calibration": self.calibration,
+            "suspects": self.suspects,
+            "by_distance": self._by_distance,
         }
         return ConjugatePosterior(**(fields | changes))

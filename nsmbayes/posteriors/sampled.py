@@ -17,10 +17,9 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import Loss, NSMLoss
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
-from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior, Provenance
+from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
-from nsmbayes.posteriors.outliers import reasons_by_number
 from nsmbayes.priors import (
     GaussianPrior,
     UnconstrainedPrior,
@@ -40,7 +39,7 @@ from nsmbayes.samplers import (
     minimise,
     total_loss,
 )
-from nsmbayes.suspects import Suspects
+from nsmbayes.suspects import BY_DISTANCE, Suspects
 
 _PRIOR_DRAWS = 4000
 _INFLUENCE_DRAWS = 500
@@ -182,8 +181,10 @@ class GeneralisedPosterior(SampledPosterior):
         calibration: CalibrationResult | None = None,
         compression: Compression | CountedLoss | None = None,
         suspects: Suspects | None = None,
+        by_distance: bool = False,
     ):
         said = [result.note, *(each.describe() for each in (suspects, compression) if each is not None)]
+        said += [BY_DISTANCE] if by_distance else []
         result = result._replace(note="\n".join(filter(None, said)))
         super().__init__(
             provenance,
@@ -298,12 +299,6 @@ class GeneralisedPosterior(SampledPosterior):
             height=minima.values[0] - minima.values,
             fraction=np.bincount(nearest, minlength=len(minima.points)) / len(flat),
         )
-
-    def _reasons(self, rows: Int[np.ndarray, " k"]) -> list[str]:
-        if self.suspects is None:
-            return super()._reasons(rows)
-        far = self.weight_at(self.x[rows]) < LOW_WEIGHT
-        return reasons_by_number(self.suspects.factor, self.x, rows, far)
 
     def _about_observations(self) -> str:
         return Posterior._about_observations(self)

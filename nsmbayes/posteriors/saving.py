@@ -38,9 +38,8 @@ def save_posterior(posterior: Any, path: str | Path, *, overwrite: bool) -> Path
     }
     with contextlib.suppress(InputError):  # tied data have none
         arrays |= dict(zip(("location", "scatter"), posterior.location_scatter, strict=True))
-    suspects = getattr(posterior, "suspects", None)
-    if suspects is not None:
-        arrays |= {f"suspects.{name}": array for name, array in suspects.factor._asdict().items()}
+    if posterior.suspects is not None:
+        arrays |= {f"suspects.{name}": array for name, array in posterior.suspects.factor._asdict().items()}
     if influence is not None:
         arrays |= {"influence.kl": influence.kl, "influence.reliable": influence.reliable}
     if result is not None:

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from nsmbayes._internal import checks
 from nsmbayes.calibration import CalibrationResult, CalibrationStatus
 from nsmbayes.errors import InputError
-from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior, Provenance
+from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
-from nsmbayes.posteriors.outliers import reasons_by_number
 from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.posteriors.saving import RESULT_FIELDS
 from nsmbayes.priors import GaussianPrior, unconstrained
@@ -70,11 +69,9 @@ class StoredPosterior(SampledPosterior):
         """KL(posterior || posterior without observation i), as it was saved."""
         return super().leave_one_out() if self._influence is None else self._influence
 
-    def _reasons(self, rows: Int[np.ndarray, " k"]) -> list[str]:
-        if self._factor is None:
-            return super()._reasons(rows)
-        far = self._weights[rows] < LOW_WEIGHT * self._factor.values[rows]
-        return reasons_by_number(self._factor, self.x, rows, far)
+    def factor_by_number(self) -> Factor | None:
+        """What observations count by their number, as it was saved."""
+        return self._factor
 
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
         """Normalised log density, for a posterior in closed form."""

@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from nsmbayes._internal.files import write_text
-from nsmbayes.plotting import plot_calibration, plot_marginals, plot_pairs, plot_weights
+from nsmbayes.plotting import plot_calibration, plot_excess, plot_marginals, plot_pairs, plot_weights
 from nsmbayes.plotting.style import STYLE, save
 from nsmbayes.plotting.weights import weighs_alike
 from nsmbayes.posteriors import LOW_WEIGHT, Posterior
@@ -110,6 +110,12 @@ def _figures(
         figures.append(("pairs", plot_pairs(shown, truth=truth), caption))
     if posterior.calibration is not None and len(posterior.calibration.betas) > 1:
         figures.append(("calibration", plot_calibration(posterior.calibration), _calibration(posterior)))
+    if posterior.suspects is not None:
+        caption = (
+            "The observations of each column, and what the fitted model lets expect of those that count. Where there "
+            "are more than it explains they count less; those that count less than half are marked."
+        )
+        figures.insert(1, ("excess", plot_excess(posterior), caption))
     return figures
 
 
@@ -129,12 +135,16 @@ def _short_calibration(posterior: Posterior) -> str:
 def _verdict(posterior: Posterior, alike: bool) -> str:
     if alike:
         return f"{posterior.label} weighs all observations alike: it does not say which of them are outliers."
-    low = int((posterior.weights < LOW_WEIGHT).sum())
-    if not low:
-        return f"No observation is far from the bulk: every weight is at least {LOW_WEIGHT}."
+    weights, factor = posterior.weights, posterior.factor_by_number()
+    low = weights < LOW_WEIGHT
+    if not low.any():
+        return f"No observation is distrusted: every weight is at least {LOW_WEIGHT}."
+    far = low if factor is None else weights < LOW_WEIGHT * factor.values
+    reasons = {"lie far from the bulk of the data": far, "are more than the model explains where they lie": low & ~far}
+    said = " and ".join(f"{rows.sum():,} {reason}" for reason, rows in reasons.items() if rows.any())
     return (
-        f"{low:,} of {posterior.n:,} observations are so far from the bulk that their weight is below {LOW_WEIGHT}. "
-        "They hardly move the posterior, however far out they are."
+        f"{low.sum():,} of {posterior.n:,} observations have a weight below {LOW_WEIGHT}: {said}. They hardly move the "
+        "posterior."
     )
 
 

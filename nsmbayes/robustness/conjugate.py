@@ -56,7 +56,7 @@ def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
         assumption="A5" if shown else None,
         influence_bound=bound,
         vanishing=weight is not None and weight.decay > 0,
-        notes=notes(centre, posterior.x),
+        notes=notes(centre, posterior),
     )
     return certificate if certificate.robust else certificate.without_bound()
 

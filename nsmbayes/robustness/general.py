@@ -59,18 +59,9 @@ def certify_nsm(posterior: GeneralisedPosterior) -> Certificate:
         assumption="A4'" if checks["A4'"].holds else "A4" if checks["A4"].holds else None,
         constants=constants,
         vanishing=vanishing,
-        notes=(*notes(centre, posterior.x), *_number_note(posterior)),
+        notes=notes(centre, posterior),
     )
     return _with_influence(certificate, posterior.beta) if certificate.robust else certificate
-
-
-def _number_note(posterior: GeneralisedPosterior) -> tuple[str, ...]:
-    if posterior.suspects is None:
-        return ()
-    return (
-        "The factors by number (excess) stay as they are, too. Fitted again with another row they change, and what "
-        "that does to the posterior is argued on docs/excess.md, not proved.",
-    )
 
 
 def _growths(loss: NSMLoss, origin: Float[np.ndarray, " d_x"], levels: Float[np.ndarray, " levels"]) -> list[Growth]:

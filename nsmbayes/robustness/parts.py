@@ -3,12 +3,13 @@
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
 
+from nsmbayes.posteriors import Posterior
 from nsmbayes.robustness.bounds.weights import WeightBounds
 from nsmbayes.robustness.certificate import Check
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight
+from nsmbayes.weights.excess import JOINT
 
 _FAR = 5.0  # robust standard deviations from the bulk
 _MANY = 0.35  # fraction of observations so far away, beyond which a note warns that the scatter may break down
@@ -36,7 +37,7 @@ def all_finite(model: eqx.Module) -> bool:
     return all(np.isfinite(leaf).all() for leaf in map(np.asarray, jax.tree.leaves(eqx.filter(model, eqx.is_array))))
 
 
-def notes(centre: LocationScatter, x: Float[np.ndarray, "n d_x"]) -> tuple[str, ...]:
+def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
     """What a certificate for these data does not cover."""
     said = (
         "This is a theorem about the posterior with its weight and learning rate kept fixed. The "
@@ -44,6 +45,7 @@ def notes(centre: LocationScatter, x: Float[np.ndarray, "n d_x"]) -> tuple[str, 
         "moves them by a bounded amount, and another certificate then holds. Inliers from another distribution, and "
         "models that are wrong in the bulk of the data, are not covered.",
     )
+    x = posterior.x
     distances = np.linalg.norm(np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T), axis=0)
     far = float((distances > _FAR).mean())
     if far > _MANY:
@@ -51,4 +53,14 @@ def notes(centre: LocationScatter, x: Float[np.ndarray, "n d_x"]) -> tuple[str, 
             f"{far:.0%} of the observations lie more than {_FAR:g} robust standard deviations from the bulk. Beyond "
             "50 % outliers no location and scatter can tell which half is the bulk: make sure it is the right one.",
         )
+    if posterior.suspects is not None:
+        said += (
+            "The factors by number (excess) stay as they are, too. Fitted again with another row they change, and what "
+            "that does to the posterior is argued on docs/excess.md, not proved.",
+        )
+        if x.shape[1] > JOINT:
+            said += (
+                f"With more than {JOINT} columns observations are counted in each column alone: a group that shows "
+                "only in several columns together is weighted by its distance.",
+            )
     return said

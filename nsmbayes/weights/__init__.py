@@ -3,7 +3,7 @@
 from nsmbayes.weights.base import Weight
 from nsmbayes.weights.constant import Constant
 from nsmbayes.weights.evaluation import Weighting, as_weight, evaluate, evaluate_many, overall_many
-from nsmbayes.weights.excess import Excess
+from nsmbayes.weights.excess import Excess, as_excess
 from nsmbayes.weights.imq import IMQ
 from nsmbayes.weights.plateau_imq import PlateauIMQ
 from nsmbayes.weights.squared_exponential import SquaredExponential
@@ -15,6 +15,7 @@ __all__ = [
     "SquaredExponential",
     "Constant",
     "Excess",
+    "as_excess",
     "Weighting",
     "as_weight",
     "evaluate",

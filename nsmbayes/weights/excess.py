@@ -88,6 +88,11 @@ class Excess:
         )
 
 
+def as_excess(excess: Any) -> Excess | None:
+    """`excess`, if it is an `Excess` or None."""
+    return None if excess is None else checks.instance(excess, "excess", Excess, "an nsmbayes.weights.Excess() or None")
+
+
 class Factor(NamedTuple):
     """What each observation counts by number, between 0 and 1, and the evidence: where the excess is largest."""
 

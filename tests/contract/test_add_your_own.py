@@ -151,7 +151,7 @@ def test_a_task():
 
 def test_a_weight(tmp_path):
     registered(Triangle)
-    method = nsm.NSMBayesConj(PRIOR, weight=Triangle(), hidden=8).append_simulations(*simulated())
+    method = nsm.NSMBayesConj(PRIOR, weight=Triangle(), hidden=8, excess=None).append_simulations(*simulated())
     method.train(settings=BRIEF, progress=False)
     observed = TASK.observe(50, seed=1)
     posterior = method.build_posterior(observed.x, beta=0.5)

@@ -18,7 +18,7 @@ BRIEF = nsm.TrainingSettings(max_epochs=2)
 def small(task, *, seed=0, convert=np.asarray, **options):
     """A method trained on next to nothing."""
     theta, x = task.simulate(300, seed=2)
-    method = nsm.NSMBayesConj(task.prior, hidden=8).append_simulations(convert(theta), convert(x))
+    method = nsm.NSMBayesConj(task.prior, hidden=8, excess=None).append_simulations(convert(theta), convert(x))
     return method.train(seed=seed, settings=BRIEF, **({"progress": False} | options))
 
 
@@ -96,7 +96,7 @@ def test_observe(task, observed):
 
 
 def test_method(task):
-    method = nsm.NSMBayesConj(task.prior, hidden=8)
+    method = nsm.NSMBayesConj(task.prior, hidden=8, excess=None)
     theta, x = task.simulate(300, seed=0)
     assert method.append_simulations(theta[:200], x[:200]) is method
     assert method.append_simulations(theta[200:], x[200:]).train(0, settings=BRIEF, progress=False) is method
@@ -239,7 +239,11 @@ def test_arguments_are_not_written_to(task, observed):
     copies = theta.copy(), x.copy(), new.copy()
     for a in (theta, x, new):
         a.setflags(write=False)
-    method = nsm.NSMBayesConj(task.prior, hidden=8).append_simulations(theta, x).train(settings=BRIEF, progress=False)
+    method = (
+        nsm.NSMBayesConj(task.prior, hidden=8, excess=None)
+        .append_simulations(theta, x)
+        .train(settings=BRIEF, progress=False)
+    )
     posterior = method.build_posterior(new, beta=0.1)
     for a, copy in zip((theta, x, new), copies, strict=True):
         assert np.array_equal(a, copy)

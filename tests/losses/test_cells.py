@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.builders import mdn
 
 import nsmbayes as nsm
 from nsmbayes.calibration import CountedProblem
@@ -10,7 +11,6 @@ from nsmbayes.losses.blocks import losses_at
 from nsmbayes.losses.cells import MANY_IN_LINE, Cells, CountedLoss
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.weights import PlateauIMQ, Weighting
-from support.builders import mdn
 
 THETA = np.random.default_rng(1).normal(0, 0.3, (16, 2))
 N = MANY_IN_LINE + 1000
@@ -58,11 +58,11 @@ def test_rows_have_the_losses_of_their_cells(counted):
 def test_cells_hold_every_observation_once(counted):
     cells = counted[0].cells
     assert cells.counts.sum() == cells.n == N
-    np.testing.assert_array_equal(np.bincount(cells.index, minlength=len(cells.x)), cells.counts)
+    np.testing.assert_array_equal(np.bincount(cells.of_row, minlength=len(cells.x)), cells.counts)
     assert len(cells.x) & (len(cells.x) - 1) == 0
-    assert cells.x[cells.index[0], 0] == 1e100
+    assert cells.x[cells.of_row[0], 0] == 1e100
     in_bulk = np.abs(observed()[:, 0]) < 5
-    assert np.abs(observed() - cells.x[cells.index])[in_bulk].max() < DEFAULT_NOISE_LEVELS[0] / 10
+    assert np.abs(observed() - cells.x[cells.of_row])[in_bulk].max() < DEFAULT_NOISE_LEVELS[0] / 10
 
 
 def test_resamples_vary_as_those_of_single_observations_do(counted):
@@ -72,7 +72,7 @@ def test_resamples_vary_as_those_of_single_observations_do(counted):
     np.testing.assert_allclose(relative @ cells.counts, N)
     value = np.tanh(cells.x[:, 0])
     totals = relative @ (cells.counts * value)
-    expected = N * np.var(value[cells.index])
+    expected = N * np.var(value[cells.of_row])
     assert totals.var() == pytest.approx(expected, rel=0.08)
 
 

@@ -233,7 +233,7 @@ def test_a_model_that_is_linear_in_theta_is_learned_exactly():
     rng = np.random.default_rng(1)
     prior = nsm.GaussianPrior([0.0], [4.0])
     theta = prior.sample((12_000,), 0)
-    method = nsm.NSMBayesConj(prior, weight=nsm.weights.Constant(), scatter="sample", resolution=0.0)
+    method = nsm.NSMBayesConj(prior, weight=nsm.weights.Constant(), scatter="sample", excess=None, resolution=0.0)
     settings = nsm.TrainingSettings(learning_rate=1e-2, max_epochs=25, schedule="cosine")
     method.append_simulations(theta, theta + rng.standard_normal(theta.shape)).train(settings=settings, progress=False)
     x = 1.5 + rng.standard_normal((50, 1))

@@ -111,7 +111,7 @@ def test_arviz_of_draws(sampled):
 def test_a_baseline_beside_ours(posterior, sampled, tmp_path):
     ours, theirs = posterior(1, 2), sampled(_data(1))
     page = Page(write_report(ours, tmp_path, comparisons={"NPE": theirs}))
-    assert "5 of 50 observations are so far" in "".join(page.text)
+    assert "5 of 50 observations have a weight below 0.1: 5 lie far" in "".join(page.text)
     assert "converged" not in "".join(page.text)
 
 
@@ -135,7 +135,7 @@ def test_a_stored_posterior(d_x, posterior, tmp_path):
     original = posterior(d_x, 2, beta=None)
     stored = nsm.load(original.save(tmp_path / "stored"))
     page = Page(write_report(stored, tmp_path / "report"))
-    assert "5 of 50 observations are so far" in "".join(page.text)
+    assert "5 of 50 observations have a weight below 0.1: 5 lie far" in "".join(page.text)
     for row in original.outliers():
         assert page.row(str(row.row)) == list(row.cells())
     points = plot_weights(stored).axes[-1].collections[0].get_offsets()

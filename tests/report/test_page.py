@@ -62,7 +62,7 @@ def test_figures_and_page_for_every_size(d_x, d_theta, posterior, smallest, tmp_
     assert parsed.tags.count("svg") == parsed.tags.count("figure") == len(names)
     assert "A title" in parsed.text
     assert f"50 observations, {d_theta} parameter{'s' if d_theta > 1 else ''}, β = 0.5" in "".join(parsed.text)
-    assert "5 of 50 observations are so far" in "".join(parsed.text)
+    assert "5 of 50 observations have a weight below 0.1: 5 lie far" in "".join(parsed.text)
 
 
 def test_the_page_holds_the_numbers(numbers):
@@ -99,7 +99,7 @@ def test_the_page_says_what_is_guaranteed(posterior, numbers, tmp_path):
 def test_nothing_is_distrusted_where_there_is_no_outlier(random_method, tmp_path):
     x = np.linspace(-1.0, 1.0, 50)[:, None]
     page = Page(write_report(random_method(1, 1).build_posterior(x, beta=1.0), tmp_path))
-    assert "No observation is far from the bulk" in "".join(page.text)
+    assert "No observation is distrusted" in "".join(page.text)
 
 
 def test_the_page_warns_of_chains_that_have_not_converged(posterior, sampled, tmp_path):
