@@ -28,7 +28,7 @@ from nsmbayes.errors import InputError
 
 Model = TypeVar("Model", bound=eqx.Module)
 
-FORMAT = 4
+FORMAT = 5
 _HEADER, _ARRAYS = "model.json", "arrays.safetensors"
 
 Config = TypeVar("Config")
@@ -287,9 +287,17 @@ def _from_format_3(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     return header | {"format": 4}, arrays
 
 
+def _from_format_4(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """Format 4 did not know the names of the columns of x."""
+    if "posterior" in header:
+        return header | {"format": 5, "x_names": None}, arrays
+    return header | {"format": 5, "config": {"x_names": None} | header["config"]}, arrays
+
+
 MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
     1: _from_format_1,
     2: _from_format_2,
     3: _from_format_3,
+    4: _from_format_4,
 }
 """From each older format to the next."""

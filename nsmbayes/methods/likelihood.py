@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.columns import named_matrix
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration import CalibrationResult, SampledProblem
@@ -53,6 +54,8 @@ class LikelihoodMethod(SurrogateMethod):
         warmup: steps of each chain of NUTS or slice sampling that are spent on tuning.
         draws: draws kept from each chain.
         parameter_names: names for tables and plots.
+        x_names: names of the columns of x, if the simulations come without: those of a DataFrame are remembered, and
+            observations are brought into their order.
     """
 
     amortised = "partially"
@@ -69,9 +72,10 @@ class LikelihoodMethod(SurrogateMethod):
         warmup: int = 300,
         draws: int = 500,
         parameter_names: tuple[str, ...] | None = None,
+        x_names: tuple[str, ...] | None = None,
     ):
         self.support = unconstrained(prior)
-        super().__init__(prior, self.support.dim, parameter_names, grid_steps)
+        super().__init__(prior, self.support.dim, parameter_names, grid_steps, x_names)
         self.surrogate = as_surrogate(surrogate)
         self.scaling = checks.choice(scaling, "scaling", ("robust", "zscore", "none"))
         self.sampler = as_sampler(sampler, chains=chains, warmup=warmup, draws=draws)
@@ -131,6 +135,7 @@ class LikelihoodMethod(SurrogateMethod):
             self._check_noise(other.density)
             self._network, self.history, self._x_range = other.density, other.history, other.x_range
             self.simulations_used = other.simulations_used
+            self.x_names = self._same_columns(other.x_names)
             return self
         density = checks.instance(other, "other", Density, "an nsmbayes.NLE(prior) or a surrogates.Density")
         theta, x = self._all_simulations()
@@ -164,7 +169,7 @@ class LikelihoodMethod(SurrogateMethod):
         self._network, self._x_range = density, np.stack([x.min(axis=0), x.max(axis=0)])
 
     def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:
-        x = checks.matrix(x, "x", width=self.d_x, width_is="columns, like the simulations")
+        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
         low, high = self.x_range
         outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
         if outside.size:
@@ -216,7 +221,7 @@ class LikelihoodMethod(SurrogateMethod):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments beside the prior."""
-        names = ("surrogate", "grid_steps", "scaling", "sampler", "parameter_names")
+        names = ("surrogate", "grid_steps", "scaling", "sampler", "parameter_names", "x_names")
         return {name: getattr(self, name) for name in names}
 
     def _saved_arrays(self) -> dict[str, np.ndarray]:

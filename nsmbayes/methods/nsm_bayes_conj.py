@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.columns import column_names, named_matrix, warn_unnamed
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration import (
@@ -78,6 +79,8 @@ class NSMBayesConj(SurrogateMethod):
         grid_steps: for x whose columns take only multiples of a step: the steps, 0 for a continuous column. Simulations
             then get uniform noise of one step before training; observations are taken as they are.
         parameter_names: names for tables and plots.
+        x_names: names of the columns of x, if the simulations come without: those of a DataFrame are remembered, and
+            observations are brought into their order.
 
     Example:
         >>> import nsmbayes as nsm
@@ -112,9 +115,10 @@ class NSMBayesConj(SurrogateMethod):
         hidden: int = 128,
         grid_steps: Any = None,
         parameter_names: tuple[str, ...] | None = None,
+        x_names: tuple[str, ...] | None = None,
     ):
         gaussian = as_gaussian(prior)
-        super().__init__(gaussian, gaussian.dim, parameter_names, grid_steps)
+        super().__init__(gaussian, gaussian.dim, parameter_names, grid_steps, x_names)
         self.noise_levels = tuple(check_noise_levels(noise_levels).tolist())
         if weight is None:
             weight = self.default_weight if self._noisy else IMQ(zeta=2.0)
@@ -198,6 +202,7 @@ class NSMBayesConj(SurrogateMethod):
         if (own := self.network_key()) != (others := method.network_key()):
             raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
         self._network, self.history, self.simulations_used = family, method.history, method.simulations_used
+        self.x_names = self._same_columns(method.x_names)
         return self
 
     def build_posterior(
@@ -214,7 +219,7 @@ class NSMBayesConj(SurrogateMethod):
         """
         checks.integer(seed, "seed")
         recipe = self._recipe(weight)
-        x = checks.matrix(x, "x", width=self.d_x, width_is="columns, like the simulations")
+        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
         chosen, result = self._prior_or(prior), None
         if beta is not None:
             beta = checks.positive(beta, "beta")
@@ -230,14 +235,26 @@ class NSMBayesConj(SurrogateMethod):
     def build_posteriors(
         self, x: Any, *, beta: float, prior: Any = None, weight: Weight | None = None, seed: int = 0
     ) -> ConjugateBatch:
-        """The posteriors of k data sets `x` of shape (k, n, d_x), at a given learning rate, in one vectorised run."""
+        """The posteriors of k data sets `x` of shape (k, n, d_x), at a given learning rate, in one vectorised run.
+
+        DataFrames in a list are brought into the order of the simulations' columns.
+        """
         recipe = self._recipe(weight)
-        x = checks.finite_array(x, "x")
+        x = checks.finite_array(self._ordered_sets(x), "x")
         if x.ndim != 3 or 0 in x.shape or x.shape[2] != self.d_x:
             raise InputError(f"`x` must have shape (datasets, n, {self.d_x}); got {x.shape}.")
         beta = checks.positive(beta, "beta")
         seed = checks.integer(seed, "seed")
         return batch_posteriors(recipe, self._prior_or(prior), x, beta, seed, self.resolution)
+
+    def _ordered_sets(self, x: Any) -> Any:
+        """Data sets with their columns in the order of the simulations."""
+        if isinstance(x, list | tuple) and any(column_names(each) is not None for each in x):
+            like = "columns, like the simulations"
+            return [named_matrix(each, "x", self.x_names, width=self.d_x, width_is=like) for each in x]
+        if self.x_names is not None:
+            warn_unnamed("x", self.x_names, "the simulations")
+        return x
 
     @property
     def _noisy(self) -> bool:
@@ -278,6 +295,7 @@ class NSMBayesConj(SurrogateMethod):
             "hidden",
             "grid_steps",
             "parameter_names",
+            "x_names",
         )
         return {name: getattr(self, name) for name in names}
 

@@ -57,7 +57,7 @@ class ConjugatePosterior(Posterior):
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
         """The weight that observations at other places would have."""
-        return self.statistics.weighting.at(self._points(x))
+        return self.statistics.weighting.at(self.points(x))
 
     @property
     def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
@@ -133,8 +133,7 @@ class ConjugatePosterior(Posterior):
         The location, the scatter and the coordinates of the weight stay as they are, and the cost is that of the new
         observations alone. With `refit` they are estimated again from all observations.
         """
-        width = self.statistics.data[0].shape[1]
-        x_new = checks.matrix(x_new, "x_new", width=width, width_is="columns, like the first data")
+        x_new = self.points(x_new, "x_new", note=True)
         if refit:
             everything = np.concatenate([self.x, x_new])
             return self._replace(statistics=DataStatistics.of(self.statistics.recipe, everything))

@@ -94,7 +94,17 @@ def load_posterior(
     def array(name: str) -> np.ndarray:
         return require_array(arrays, name)
 
-    for name in ("posterior", "label", "parameter_names", "beta", "gaussian", "note", "calibration", "certificate"):
+    for name in (
+        "posterior",
+        "label",
+        "parameter_names",
+        "x_names",
+        "beta",
+        "gaussian",
+        "note",
+        "calibration",
+        "certificate",
+    ):
         if name not in header:
             raise InputError(f"The saved posterior lacks {name!r}: it was not written by nsmbayes.")
     certificate, calibration, draws = header["certificate"], header["calibration"], array("draws")
@@ -117,6 +127,7 @@ def load_posterior(
             header["label"],
             tuple(header["parameter_names"]),
             lambda _: read_certificate(certificate),
+            None if header["x_names"] is None else tuple(header["x_names"]),
         ),
         draws,
         array("x"),
