@@ -7,7 +7,7 @@ import json
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.files import write_text
-from nsmbayes.cli.inputs import load_method, read_csv
+from nsmbayes.cli.inputs import load_method, read_data
 from nsmbayes.report import write_report
 
 
@@ -15,7 +15,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     draws = checks.integer(options.draws, "draws", at_least=1)
     method = load_method(options.model)
-    posterior = method.build_posterior(read_csv(options.data), beta=options.beta, seed=options.seed)
+    posterior = method.build_posterior(read_data(options, method), beta=options.beta, seed=options.seed)
     print(posterior.summary())
     if options.out is None:
         return 0
