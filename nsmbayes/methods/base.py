@@ -174,17 +174,28 @@ class SurrogateMethod(TrainedMethod):
     @classmethod
     def from_saved(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         """Rebuild a method from what `save` wrote."""
-        prior = GaussianPrior(require_array(arrays, "prior.mean"), require_array(arrays, "prior.covariance"))
         options = {name: decode(value) for name, value in config.items()}
         build: Any = cls  # every method of this kind is built from a prior and its options
-        known = build(prior).config()
+        known = build(GaussianPrior([0.0], [1.0])).config()
         if unknown := sorted(set(options) - set(known)):
-            raise InputError(f"The saved model has an option {unknown[0]!r} that this version does not know.")
+            raise InputError(f"The saved model has an option {unknown[0]!r:.60} that this version does not know.")
         if missing := sorted(set(known) - set(options)):
             raise InputError(f"The saved model lacks the option {missing[0]!r}: it was not written by nsmbayes.")
+        mean = require_array(arrays, "prior.mean", (None,))
+        prior = GaussianPrior(mean, require_array(arrays, "prior.covariance", (len(mean), len(mean))))
         method = build(prior, **options)
         method._restore(arrays)
+        method._check_columns()
         return method
+
+    def _check_columns(self) -> None:
+        """Refuse names and scales that do not fit the columns of the network."""
+        for name, entries in (("x_names", self.x_names), ("grid_steps", self.grid_steps)):
+            if entries is not None and len(entries) != self.d_x:
+                raise InputError(f"`{name}` must have one entry per column of x, {self.d_x}; got {len(entries)}.")
+        for part in ("scale_x", "scale_theta"):
+            if not (np.asarray(getattr(self.network, part).scale) > 0).all():
+                raise InputError(f"The saved scales in {part!r} must be positive. Train the model again.")
 
     def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:
         """`x` with uniform noise of one grid step, so that it has a density."""

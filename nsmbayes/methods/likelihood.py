@@ -20,7 +20,7 @@ from nsmbayes.methods.base import SurrogateMethod, require_trained
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.priors import draw_prior, unconstrained
 from nsmbayes.samplers import Compression, Sampler, as_sampler
-from nsmbayes.serialisation import fill_model, model_arrays, require_array
+from nsmbayes.serialisation import fill_model, model_arrays, outline_shapes, require_array
 from nsmbayes.surrogates import (
     MDN,
     Density,
@@ -226,7 +226,9 @@ class LikelihoodMethod(SurrogateMethod):
 
     def _saved_arrays(self) -> dict[str, np.ndarray]:
         arrays = model_arrays(self.density)
-        if _shapes(arrays) != _shapes(model_arrays(self._blank(self.d_x, arrays))):
+        if {name: array.shape for name, array in arrays.items()} != outline_shapes(
+            lambda: self._blank(self.d_x, arrays)
+        ):
             raise InputError(
                 "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, and "
                 "adopt it again."
@@ -234,17 +236,13 @@ class LikelihoodMethod(SurrogateMethod):
         return arrays | {"x_range": self.x_range}
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
-        self._x_range = require_array(arrays, "x_range")
-        self._network = fill_model(self._blank(self._x_range.shape[1], arrays), arrays)
+        self._x_range = require_array(arrays, "x_range", (2, None))
+        self._network = fill_model(lambda: self._blank(self.x_range.shape[1], arrays), arrays)
 
     def _blank(self, d_x: int, arrays: dict[str, np.ndarray]) -> Density:
         """The surrogate that training would start from, in other units; with a trend if `arrays` have one."""
         scalers = Scalers.blank(d_x, self.support.dim)
         initial = self.surrogate.build(jax.random.key(0), scalers, noise=self._noise)
         if isinstance(initial, MixtureDensityNetwork) and "model.trend.slope" in arrays:
-            initial = replace(initial, trend=Trend.blank(d_x, self.support.dim))
-        return in_double(initial)
-
-
-def _shapes(arrays: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in arrays.items()}
+            return replace(initial, trend=Trend.blank(d_x, self.support.dim))
+        return initial

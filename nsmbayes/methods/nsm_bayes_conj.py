@@ -303,6 +303,10 @@ class NSMBayesConj(SurrogateMethod):
         return model_arrays(self.family)
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
-        d_x = require_array(arrays, "model.scale_x.centre").shape[0]
-        scalers = Scalers.blank(d_x, self.dim, asinh=self.scaling == "robust-asinh")
-        self._network = fill_model(in_double(self._initial(jax.random.key(0), scalers)), arrays)
+        d_x = len(require_array(arrays, "model.scale_x.centre", (None,)))
+
+        def build() -> Family:
+            scalers = Scalers.blank(d_x, self.dim, asinh=self.scaling == "robust-asinh")
+            return self._initial(jax.random.key(0), scalers)
+
+        self._network = fill_model(build, arrays)
