@@ -90,7 +90,7 @@ def trainings(result: Result, folder: Path, rng: random.Random, count: int) -> N
     """While networks are trained, and each is saved."""
     for i in range(count):
         place = folder / f"model-{i % 3}"
-        kill(_TRAIN, [place], rng, within=12.0)
+        kill(_TRAIN, [place], rng, within=8.0)
         if place.exists():
             _loads(result, f"train {i}", place)
         else:
@@ -112,7 +112,7 @@ def inferences(result: Result, folder: Path, rng: random.Random, count: int) -> 
     model = ROOT / "tests" / "data" / "models-format-1" / "conj"
     for i in range(count):
         out = folder / f"out-{i}"
-        killed = kill(_COMMAND, ["infer", model, data, "--draws", 2000, "--out", out], rng, within=25.0)
+        killed = kill(_COMMAND, ["infer", model, data, "--draws", 2000, "--out", out], rng, within=15.0)
         try:
             found = {path.name for path in out.glob("*") if path.suffix != ".tmp"}
             if "posterior.json" in found:
@@ -136,7 +136,7 @@ def experiments(result: Result, folder: Path, rng: random.Random, count: int) ->
         out = folder / f"cut-{i}"
         kills = min(_KILLS_IN_A_ROW, count - i)
         for _ in range(kills):
-            kill(_COMMAND, [*options, "--out", out], rng, within=40.0)
+            kill(_COMMAND, [*options, "--out", out], rng, within=20.0)
         said = _finish([*options, "--out", out])
         if said.returncode == 0 and _numbers(said, out) == expected:
             result.outcomes["taken up, identical"] += kills
