@@ -114,7 +114,7 @@ def bases(folder: Path) -> list[Path]:
 def entry_of_the_header(folder: Path, rng: random.Random) -> str:
     """Another value at some place, or none."""
     header = json.loads((folder / "model.json").read_text())
-    places = [place for place in _places(header) if place[0] not in ("sha256", "arrays_sha256")]
+    places = [place for place in places_in(header) if place[0] not in ("sha256", "arrays_sha256")]
     place, value = rng.choice(places), rng.choice([*VALUES, "delete", "rename"])
     inner = header
     for key in place[:-1]:
@@ -125,7 +125,7 @@ def entry_of_the_header(folder: Path, rng: random.Random) -> str:
         inner["renamed" if isinstance(inner, dict) else 0] = inner[place[-1]]
     else:
         inner[place[-1]] = value
-    _sign(folder, header)
+    sign(folder, header)
     return f"{place} {value!r}"
 
 
@@ -138,12 +138,14 @@ def types_of_the_header(folder: Path, rng: random.Random) -> str:
     return text[:20]
 
 
-def _places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places_in(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a header, as keys from the outside in."""
     keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
-    return [place for key in keys for place in [(*before, key), *_places(value[key], (*before, key))]]
+    return [place for key in keys for place in [(*before, key), *places_in(value[key], (*before, key))]]
 
 
-def _sign(folder: Path, header: dict[str, Any]) -> None:
+def sign(folder: Path, header: dict[str, Any]) -> None:
+    """Write a header with the checksum that belongs to it."""
     header = copy.deepcopy(header)
     header.pop("sha256", None)
     text = json.dumps(header)
@@ -219,7 +221,7 @@ def _arrays(folder: Path) -> dict[str, np.ndarray]:
 def _write(folder: Path, data: bytes) -> None:
     _arrays_file(folder).write_bytes(data)
     header = json.loads((folder / "model.json").read_text())
-    _sign(folder, header | {"arrays_sha256": hashlib.sha256(data).hexdigest()})
+    sign(folder, header | {"arrays_sha256": hashlib.sha256(data).hexdigest()})
 
 
 # --- attacks on the files ---

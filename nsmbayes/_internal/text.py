@@ -6,6 +6,7 @@ from collections.abc import Sequence
 LONGEST_NAME = 60
 """Characters of a name that are shown; the rest is left out."""
 _LISTED = 8
+_FORMULA = ("=", "+", "-", "@")
 # Control characters, invisible marks (some of which turn the direction of writing), halves of surrogate pairs, and
 # separators of lines and paragraphs.
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -31,6 +32,17 @@ def shorten(text: str, longest: int = LONGEST_NAME) -> str:
     """The first characters of `text`, with control characters written out."""
     short = escape(text[:longest])
     return short if len(short) <= longest and len(text) <= longest else short[: longest - 1] + "…"
+
+
+def cell(name: str) -> str:
+    """A name as a cell of a CSV file: what a spreadsheet would compute as a formula gets a quotation mark in front.
+
+    Example:
+        >>> cell("=1+1"), cell("alpha")
+        ("'=1+1", 'alpha')
+    """
+    text = escape(name)
+    return f"'{text}" if text[:1] in _FORMULA else text
 
 
 def listed(names: Sequence[str]) -> str:

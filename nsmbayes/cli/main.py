@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nsmbayes._internal.text import escape
 from nsmbayes.cli.arguments import parser
 from nsmbayes.errors import (
     BudgetError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nsmbayes.experiments import Effort
 
 _USER_ERRORS = (InputError, TrainingError, NotTrainedError, ConvergenceError, BudgetError, FailedRepeatsError, OSError)
+_LINE = "\n"
 _CLOSED = 141  # what shells say of a command that wrote to a closed pipe
 
 
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = No
             return 2
         return _CLOSED
     except _USER_ERRORS as error:
-        print(f"nsmbayes: {error}", file=sys.stderr)
+        print(f"nsmbayes: {escape(str(error), keep=_LINE)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("nsmbayes: interrupted", file=sys.stderr)
@@ -72,4 +74,4 @@ def _run(options: argparse.Namespace, effort: "Effort | None") -> int:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A line for users, without the place in the code that Python would add."""
-    print(f"nsmbayes: warning: {message}", file=sys.stderr)
+    print(f"nsmbayes: warning: {escape(str(message), keep=_LINE)}", file=sys.stderr)

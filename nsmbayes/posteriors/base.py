@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import Names, named_matrix
+from nsmbayes._internal.text import escape, shorten
 from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.arviz import inference_data
@@ -218,16 +219,16 @@ class Posterior(ABC):
         columns |= dict(zip(("2.5 %", "97.5 %"), np.array([self.interval(j) for j in range(self.dim)]).T, strict=True))
         columns["prior sd"] = self.prior.std
         lines = [
-            f"{self.label} posterior from {self.n} observations, beta = {self.beta:.4g}",
+            f"{shorten(self.label)} posterior from {self.n} observations, beta = {self.beta:.4g}",
             f"{'parameter':<12}" + "".join(f"{name:>10}" for name in columns) + self._more_columns(),
         ]
         for j, name in enumerate(self.parameter_names):
             numbers = "".join(f"{values[j]:>10.3f}" for values in columns.values())
-            lines.append(f"{name:<12}{numbers}{self._more_columns(j)}")
+            lines.append(f"{shorten(name):<12}{numbers}{self._more_columns(j)}")
         lines += [self._about_observations(), self.certificate.wrapped(), *self._notes()]
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
-        return "\n".join(lines)
+        return escape("\n".join(lines), keep="\n")
 
     def _more_columns(self, j: int | None = None) -> str:
         """The end of the table's head, or of the row of parameter j."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
+from nsmbayes._internal.text import escape
 from nsmbayes.errors import InputError
 
 _WIDTH = 110
@@ -108,7 +109,7 @@ class Certificate:
         if self.constants:
             lines += ["", "Constants, rounded outward:"]
             lines += [f"  {name:<28}{value:.6g}" for name, value in self.constants.items()]
-        return "\n".join(lines)
+        return escape("\n".join(lines), keep="\n")
 
     def as_json(self) -> dict[str, object]:
         """Everything, as JSON can hold it: numbers that are not finite become None."""

@@ -260,6 +260,24 @@ def test_names_with_commas_stay_one_column(tmp_path, random_method):
     assert draws.shape == (7, 3)
 
 
+@pytest.mark.usefixtures("no_report")
+def test_names_are_shown_and_obeyed_by_nobody(tmp_path, random_method, capsys):
+    """Neither by a terminal nor by a spreadsheet."""
+    names = ("\x1b[2Ja\u202e", "=HYPERLINK(1)", "-b")
+    model = random_method(1, 3, parameter_names=names).save(tmp_path / "model")
+    file = tmp_path / "data.csv"
+    file.write_text(csv_text(np.random.default_rng(0).standard_normal((100, 1))))
+    assert main(["infer", str(model), str(file), "--beta", "1", "--draws", "7", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "\\x1b[2Ja\\u202e" in said
+    assert said.replace("\n", "").isprintable()
+    written, header, _ = _read(tmp_path)
+    assert tuple(written["parameters"]) == names
+    assert header == ["\\x1b[2Ja\\u202e", "'=HYPERLINK(1)", "'-b"]
+    assert main(["infer", "no\x1b[2Jmodel", str(file)]) == 2
+    assert "no\\x1b[2Jmodel" in capsys.readouterr().err
+
+
 def _expect_one_line(capsys, complaint):
     said = capsys.readouterr()
     assert said.out == ""

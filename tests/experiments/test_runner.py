@@ -169,17 +169,18 @@ def test_a_damaged_repeat_is_run_again_with_a_note(name, tmp_path):
     assert store.load(8) is not None
 
 
-def test_a_killed_worker_is_replaced(tmp_path):
-    """Twice; then there is an end to it, and what was finished is not lost."""
-    results, done = in_processes(partial(die, tmp_path), [0, 1, 9], workers=1), []
+def test_a_killed_worker_is_replaced(tmp_path, monkeypatch):
+    """Then there is an end to it, and what was finished is not lost."""
+    monkeypatch.setattr("nsmbayes.experiments.executors._ATTEMPTS", 2)
+    results, done = in_processes(partial(die, tmp_path), [1, 9], workers=1), []
 
     def collect():
         for one in results:
             done.append(one)
 
-    with pytest.raises(FailedRepeatsError, match=r"killed 3 times, 1 of 3 .*--resume and fewer --workers"):
+    with pytest.raises(FailedRepeatsError, match=r"killed 2 times, 1 of 2 .*--resume and fewer --workers"):
         collect()
-    assert done == [0, 1]
+    assert done == [1]
 
 
 def test_a_local_cluster_cannot_be_reached_from_elsewhere():
