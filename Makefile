@@ -7,7 +7,8 @@ JOBS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo reproduce test test-baselines test-bench test-interop lint bench bench-check bench-sbi clean help
+.PHONY: demo reproduce test test-baselines test-bench test-interop lint fuzz attacks lock verify sbom bench bench-check
+.PHONY: bench-sbi clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -35,6 +36,22 @@ lint: $(VENV)/.dev  ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+fuzz: $(VENV)/.dev  ## a minute of random files for the CSV reader and the model loader
+	$(BIN)/python -m attacks.fuzz --seconds 60
+
+attacks: $(VENV)/.dev  ## 1,000 hostile models, 100 files, 100 kills: about half an hour
+	$(BIN)/python -m attacks all
+
+lock: $(VENV)/.dev  ## write the checksums of all packages to hashes.txt, after a change of constraints.txt
+	$(BIN)/python -m pip install --quiet --dry-run --ignore-installed --report - ".[dev]" | $(BIN)/python -m tools.lock
+
+verify: $(VENV)/.dev  ## compare what the index offers with hashes.txt; nothing is installed
+	PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --dry-run --ignore-installed --no-deps --require-hashes -r hashes.txt
+
+sbom: $(VENV)/.dev  ## write what is installed to build/sbom.json, as CycloneDX
+	mkdir -p build
+	$(BIN)/python -m tools.sbom > build/sbom.json
 
 bench: $(VENV)/.dev  ## measure side by side, results as JSON in bench/results
 	$(BIN)/python -m bench

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save as save_arrays
 from support.reference import random_family
 
 import nsmbayes as nsm
@@ -172,11 +173,16 @@ def _write_arrays(path: Path, data: bytes) -> None:
     _sign(path, arrays_sha256=hashlib.sha256(data).hexdigest())
 
 
+def _change_array(path: Path, change, name="model.T.W") -> None:
+    arrays = read_model(path)[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        _write_arrays(path, save_arrays(arrays | {name: np.ascontiguousarray(change(arrays[name]))}))
+
+
 def _lose_an_array(path: Path) -> None:
-    header, arrays = read_model(path)
+    arrays = read_model(path)[1]
     del arrays["model.b.V"]
-    header.pop("format"), header.pop("arrays_sha256")
-    write_model(path, header, arrays, overwrite=True)
+    _write_arrays(path, save_arrays(arrays))
 
 
 DAMAGE = {
@@ -201,7 +207,7 @@ DAMAGE = {
         lambda p: (p / "model.json").write_text((p / "model.json").read_text().replace("0.95", "0.05")),
         "changed",
     ),
-    "format of the future": (lambda p: _sign(p, format=5), "format 5; this version of nsmbayes reads formats 1 to 4"),
+    "format of the future": (lambda p: _sign(p, format=6), "format 6; this version of nsmbayes reads formats 1 to 5"),
     "format of the future, all else unknown": (
         lambda p: (p / "model.json").write_text('{"format": "3.1"}'),
         "format '3.1'",
@@ -222,6 +228,25 @@ DAMAGE = {
     "unknown scaling": (lambda p: _sign_config(p, scaling="log"), "`scaling`"),
     "unknown calibration": (lambda p: _sign_config(p, calibration={"kind": "Oracle"}), "Oracle"),
     "a calibration of another kind": (lambda p: _sign_config(p, calibration={"kind": "path"}), "`calibration`"),
+    "NaN in a network": (lambda p: _change_array(p, lambda W: W * np.nan), "'model.T.W' has NaN or infinite values"),
+    "infinity in a network": (lambda p: _change_array(p, lambda W: W / 0.0), "'model.T.W' has NaN or infinite values"),
+    "integers in a network": (lambda p: _change_array(p, lambda W: W.astype(int)), "must hold float64; found int64"),
+    "another shape": (lambda p: _change_array(p, lambda W: W[None]), "'model.T.W' must have shape"),
+    "scales of zero": (lambda p: _change_array(p, lambda s: 0 * s, "model.scale_x.scale"), "must be positive"),
+    "a network as large as the world": (lambda p: _sign_config(p, hidden=2**62), "at most 1,000,000 is read"),
+    "a large network that is not there": (lambda p: _sign_config(p, hidden=10**6), "must have shape"),
+    "numbers in half precision": (
+        lambda p: _write_arrays(p, (p / "arrays.safetensors").read_bytes().replace(b'"F64"', b'"F16"')),
+        "not a safetensors file of numbers",
+    ),
+    "a method that is a list": (lambda p: _sign(p, method=[]), "a method [] that"),
+    "half a character": (lambda p: _sign_config(p, parameter_names=["a", "\ud800"]), "damaged"),
+    "5,000 digits": (lambda p: (p / "model.json").write_text('{"format": ' + "7" * 5000 + "}"), "damaged"),
+    "too many numbers": (lambda p: os.truncate(p / "arrays.safetensors", 40 * 10**6), "at most 33,554,432"),
+    "too long a header": (lambda p: os.truncate(p / "model.json", 5 * 10**6), "at most 4,194,304"),
+    "a pipe": (lambda p: [(p / "model.json").unlink(), os.mkfifo(p / "model.json")], "must hold"),
+    "a way out of the folder": (lambda p: _sign(p, arrays="../arrays.safetensors"), "damaged"),
+    "names for other columns": (lambda p: _sign_config(p, x_names=["a", "b"]), "one entry per column of x"),
     "unknown option of the calibration": (
         lambda p: _sign_config(p, calibration={"kind": "root", "speed": 2}),
         "speed",
@@ -317,8 +342,10 @@ def test_a_model_is_overwritten_only_if_asked(saved, random_method):
     with pytest.raises(InputError, match=r"`path`.*overwrite=True"):
         other.save(path)
     assert _tree(path.parent) == before
-    other.save(path, overwrite=True)
-    assert sorted(_tree(path.parent)) == sorted(before)
+    for _ in range(2):
+        other.save(path, overwrite=True)
+        assert len(os.listdir(path.parent)) == 1
+        assert len(os.listdir(path)) == 2  # the old numbers are gone
     assert np.array_equal(nsm.load(path).family.T.W, other.family.T.W)
 
 
@@ -337,10 +364,15 @@ def _fail(monkeypatch, target, name, error, *, on_call=1):
 
 
 CRASHES = {
+    "arrays not written": (os, "fdopen", 1),
+    "arrays not moved": (os, "replace", 1),
+    "header not written": (os, "fdopen", 2),
+    "header not moved": (os, "replace", 2),
+}
+FRESH_CRASHES = {
     "arrays not written": (Path, "write_bytes", 1),
     "header not written": (Path, "write_text", 1),
-    "the old one cannot be moved": (os, "replace", 1),
-    "the new one cannot be moved": (os, "replace", 2),
+    "folder not moved": (os, "rename", 1),
 }
 
 
@@ -359,9 +391,9 @@ def test_a_crash_while_saving_leaves_the_old_model(crash, error, saved, random_m
     assert np.array_equal(nsm.load(path).family.T.W, method.family.T.W)
 
 
-@pytest.mark.parametrize("crash", ["arrays not written", "header not written", "the old one cannot be moved"])
+@pytest.mark.parametrize("crash", FRESH_CRASHES)
 def test_a_crash_while_saving_anew_leaves_nothing(crash, tmp_path, random_method, monkeypatch):
-    target, name, on_call = CRASHES[crash]
+    target, name, on_call = FRESH_CRASHES[crash]
     with monkeypatch.context() as patch:
         _fail(patch, target, name, OSError("disk full"), on_call=on_call)
         with pytest.raises(OSError, match="disk full"):

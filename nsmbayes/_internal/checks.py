@@ -118,7 +118,7 @@ def positive(value: Any, name: str) -> float:
     """`value` as a finite number above zero."""
     number = real(value, name)
     if number <= 0:
-        raise InputError(f"`{name}` must be positive; got {number}.")
+        raise InputError(f"`{name}` must be positive; got {number!r:.50}.")
     return number
 
 
@@ -131,7 +131,7 @@ def fraction(value: Any, name: str, *, below: float = 1.0) -> float:
     """`value` as a number in [0, below)."""
     number = real(value, name)
     if not 0 <= number < below:
-        raise InputError(f"`{name}` must lie in [0, {below:g}); got {number}.")
+        raise InputError(f"`{name}` must lie in [0, {below:g}); got {number!r:.50}.")
     return number
 
 
@@ -142,29 +142,31 @@ def real(value: Any, name: str) -> float:
             raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"`{name}` must be a number; got {value!r}.") from error
+        raise InputError(f"`{name}` must be a number; got {value!r:.200}.") from error
     if not math.isfinite(number):
-        raise InputError(f"`{name}` must be finite; got {number}.")
+        raise InputError(f"`{name}` must be finite; got {number!r:.50}.")
     return number
 
 
-def integer(value: Any, name: str, *, at_least: int = 0) -> int:
-    """`value` as an int of at least `at_least`."""
+def integer(value: Any, name: str, *, at_least: int = 0, at_most: int | None = None) -> int:
+    """`value` as an int of at least `at_least` and at most `at_most`."""
     try:
         if isinstance(value, bool):
             raise TypeError
         number = operator.index(value)
     except TypeError as error:
-        raise InputError(f"`{name}` must be a whole number; got {value!r}.") from error
+        raise InputError(f"`{name}` must be a whole number; got {value!r:.200}.") from error
     if number < at_least:
-        raise InputError(f"`{name}` must be at least {at_least}; got {number}.")
+        raise InputError(f"`{name}` must be at least {at_least}; got {number!r:.50}.")
+    if at_most is not None and number > at_most:
+        raise InputError(f"`{name}` must be at most {at_most:,}; got {number!r:.50}.")
     return number
 
 
 def choice(value: Any, name: str, options: tuple[str, ...]) -> str:
     """`value` as one of `options`."""
     if not isinstance(value, str) or value not in options:
-        raise InputError(f"`{name}` must be one of {', '.join(map(repr, options))}; got {value!r}.")
+        raise InputError(f"`{name}` must be one of {', '.join(map(repr, options))}; got {value!r:.200}.")
     return value
 
 
@@ -177,7 +179,7 @@ def shape(value: Any, name: str) -> tuple[int, ...]:
 def flag(value: Any, name: str) -> bool:
     """`value` as True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"`{name}` must be True or False; got {value!r}.")
+        raise InputError(f"`{name}` must be True or False; got {value!r:.200}.")
     return bool(value)
 
 

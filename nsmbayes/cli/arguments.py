@@ -64,7 +64,13 @@ def _certify(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_and_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="folder written by save() or by nsmbayes demo")
-    parser.add_argument("data", type=Path, help="CSV file; a first line of names is allowed")
+    parser.add_argument("data", type=Path, help="CSV file, one observation per row; a first line of names is allowed")
+    parser.add_argument(
+        "--header",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether the first line is a header (default: it is one if it holds no number)",
+    )
     parser.add_argument("--beta", type=float, help="learning rate; calibrated if left out")
     parser.add_argument("--seed", type=int, default=0)
 

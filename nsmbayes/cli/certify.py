@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from nsmbayes._internal.files import write_text
-from nsmbayes.cli.inputs import load_method, read_csv
+from nsmbayes.cli.inputs import load_method, read_data
 from nsmbayes.posteriors import Outlier, outlier_table
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     method = load_method(options.model)
-    posterior = method.build_posterior(read_csv(options.data), beta=options.beta, seed=options.seed)
+    posterior = method.build_posterior(read_data(options, method), beta=options.beta, seed=options.seed)
     certificate, rows = posterior.certificate, posterior.outliers(options.outliers)
     print(certificate.explain())
     print(f"\nThe {len(rows)} observations with the smallest weights:\n{outlier_table(rows)}")

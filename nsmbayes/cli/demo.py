@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from nsmbayes import tasks
+from nsmbayes._internal.columns import Table
 from nsmbayes.methods import NLE, NSMBayes, NSMBayesConj
 from nsmbayes.report import write_report
 
@@ -14,7 +15,11 @@ def run(options: argparse.Namespace) -> int:
     task = tasks.get(options.task)
     observed = task.observe(options.observations, seed=options.seed)
     options.out.mkdir(parents=True, exist_ok=True)  # fails before training if it cannot be written to
-    names: dict[str, Any] = {"parameter_names": task.parameter_names, "grid_steps": task.grid_steps}
+    names: dict[str, Any] = {
+        "parameter_names": task.parameter_names,
+        "x_names": task.x_names,
+        "grid_steps": task.grid_steps,
+    }
     sampler = {} if options.effort.sampler is None else {"sampler": options.effort.sampler}
     robust, conjugate = NSMBayes(task.prior, **names, **sampler), NSMBayesConj(task.prior, **names)
     start = time.perf_counter()
@@ -22,13 +27,13 @@ def run(options: argparse.Namespace) -> int:
     print(f"{len(theta):,} simulations of {task.name} in {time.perf_counter() - start:.1f} s")
     for method in (robust, conjugate):
         print(f"{method.label}:", flush=True)
-        method.append_simulations(theta, x)
+        method.append_simulations(theta, Table(x, task.x_names))
         method.train(seed=options.seed, settings=options.effort.training, progress=not options.quiet)
         method.save(options.out / method.name, overwrite=True)
     posteriors, seconds = {}, {}
     for method in (robust, conjugate, NLE(task.prior, **names, **sampler).adopt(robust)):
         start = time.perf_counter()
-        posteriors[method.label] = method.build_posterior(observed.x, seed=options.seed)
+        posteriors[method.label] = method.build_posterior(Table(observed.x, task.x_names), seed=options.seed)
         seconds[method.label] = time.perf_counter() - start
     facts = {
         "simulations": f"{len(theta):,}",

@@ -7,7 +7,8 @@ import json
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.files import write_text
-from nsmbayes.cli.inputs import load_method, read_csv
+from nsmbayes._internal.text import cell, escape
+from nsmbayes.cli.inputs import load_method, read_data
 from nsmbayes.report import write_report
 
 
@@ -15,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     draws = checks.integer(options.draws, "draws", at_least=1)
     method = load_method(options.model)
-    posterior = method.build_posterior(read_csv(options.data), beta=options.beta, seed=options.seed)
+    posterior = method.build_posterior(read_data(options, method), beta=options.beta, seed=options.seed)
     print(posterior.summary())
     if options.out is None:
         return 0
@@ -32,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
     table = io.StringIO()
     rows = posterior.sample((draws,), seed=options.seed)
     csv.writer(table, lineterminator="\n").writerows(
-        [posterior.parameter_names, *([f"{value:.8g}" for value in row] for row in rows)]
+        [map(cell, posterior.parameter_names), *([f"{value:.8g}" for value in row] for row in rows)]
     )
     write_text(options.out / "draws.csv", table.getvalue())
-    print(f"\nReport: {page}")
+    print(f"\nReport: {escape(str(page))}")
     return 0

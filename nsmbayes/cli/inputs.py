@@ -1,15 +1,24 @@
 """The files that users hand to a command: a saved method, and observations in a CSV file."""
 
+import argparse
 import csv
 import math
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from nsmbayes._internal.columns import Names, Table
+from nsmbayes._internal.text import shorten
 from nsmbayes.errors import InputError
 from nsmbayes.methods import SurrogateMethod, load
+
+_MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "missing", "-", ".", "?")
+_UNNAMED = ("", "Unnamed: 0")  # what R and pandas call an index column, and pandas where it has read one
+_HEADER_REMEDY = "Say with --header yes or --header no whether line {} is a header."
+_COMMAS = "Columns must be separated by commas, and decimals by points: export the file again."
 
 
 def load_method(path: Path) -> Any:
@@ -20,35 +29,134 @@ def load_method(path: Path) -> Any:
     return method
 
 
-def read_csv(path: Path) -> Float[np.ndarray, "n d_x"]:
-    """Numbers of a CSV file; blank lines are skipped. A cell that is not a number is an error that names its line.
+def read_data(options: argparse.Namespace, method: SurrogateMethod) -> Table:
+    """The observations of a command that has `data` and `header`, for a method."""
+    return read_csv(options.data, header=options.header, width=method.d_x)
 
-    A first line without any number in it is a header.
+
+def read_csv(path: Path, *, header: str = "auto", width: int | None = None) -> Table:
+    """Numbers of a CSV file, with the names in its header; blank lines are skipped.
+
+    A first line without any number in it is a header, unless all its cells are missing values. A first column without
+    a name that counts the rows is left out, with a warning. Everything else that is not a finite number is an error
+    that names its line: missing values, decimal commas, other separators, text.
+
+    Args:
+        path: the file.
+        header: "yes" or "no" where it is known whether the first line is one.
+        width: the number of columns that is expected; without it decimal commas can pass for separators.
     """
+    lines = _lines(path)
+    names = _header(path, lines, header)
+    if names is not None:
+        lines = lines[1:]
+    if not lines:
+        raise InputError(f"`data` {path} holds no observations. It must have one per row.")
+    expected = len(names if names is not None else lines[0][1])
+    for number, cells in lines:
+        if len(cells) != expected:
+            foreign = len(cells) == 2 * expected or any(_has_separator(cell) for cell in cells)
+            hint = _COMMAS if foreign else "Are there row names, or commas within a cell?"
+            raise InputError(
+                f"`data` {path}, line {number}: {len(cells)} columns where the first row has {expected}. {hint}"
+            )
+    if names is not None and expected > 1 and names[0] in _UNNAMED:
+        _check_index(path, lines)
+        names, lines = names[1:], [(number, cells[1:]) for number, cells in lines]
+    values = np.array([[_number(path, number, cell) for cell in cells] for number, cells in lines])
+    if width is not None and values.shape[1] == 2 * width and all(_is_whole(c) for _, cells in lines for c in cells):
+        raise InputError(
+            f"`data` {path} has {2 * width} columns of whole numbers where {width} are expected. Are these decimal "
+            f"commas? {_COMMAS}"
+        )
+    return Table(values, _names(path, names))
+
+
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    """The lines that are not blank, with their numbers. A quoted empty cell is no blank line but a missing value."""
     if not path.is_file():
         raise InputError(f"`data` {path} is not a file.")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            lines = [(reader.line_num, cells) for cells in reader if len(cells) > 1 or any(map(str.strip, cells))]
+            return [
+                (reader.line_num, [cell.strip() for cell in cells])
+                for cells in reader
+                if cells and (len(cells) > 1 or not cells[0] or cells[0].strip())
+            ]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"`data` {path} is not a CSV file in UTF-8 ({error}). Export it as one.") from error
-    has_header = bool(lines) and not any(map(_is_number, lines[0][1]))
-    if len(lines) == has_header:
-        raise InputError(f"`data` {path} holds no observations. It must have one per row.")
-    width = len(lines[0][1])
-    for number, cells in lines[has_header:]:
-        if len(cells) != width:
-            raise InputError(f"`data` {path}, line {number}: {len(cells)} columns where the first row has {width}.")
-        for cell in cells:
-            if not _is_number(cell) or not math.isfinite(float(cell)):
-                raise InputError(f"`data` {path}, line {number}: {cell!r} is not a finite number. Fix or drop the row.")
-    return np.array([[float(cell) for cell in cells] for _, cells in lines[has_header:]])
+
+
+def _header(path: Path, lines: list[tuple[int, list[str]]], header: str) -> list[str] | None:
+    """The cells of the first line, if it is a header."""
+    if not lines or header == "no":
+        return None
+    number, cells = lines[0]
+    if header == "yes" or _is_numbered(cells[1:], bool(cells) and cells[0] in _UNNAMED):
+        return cells
+    if _is_numbered(cells, len(lines) > 1):
+        raise InputError(
+            f"`data` {path}, line {number}: {shorten(','.join(cells))} can be an observation, and the header that "
+            f"pandas writes for columns without names. {_HEADER_REMEDY.format(number)}"
+        )
+    if any(_is_number(cell) for cell in cells) or all(cell.lower() in _MISSING for cell in cells):
+        return None
+    return cells
+
+
+def _is_numbered(cells: list[str], possible: bool) -> bool:
+    """Whether `cells` are 0, 1, 2, ..., as pandas calls columns without names."""
+    return possible and bool(cells) and cells == [str(i) for i in range(len(cells))]
+
+
+def _names(path: Path, names: list[str] | None) -> Names:
+    if names is None or _is_numbered(names, True):
+        return None
+    if "" in names:
+        raise InputError(
+            f"`data` {path}: column {names.index('') + 1} has no name in the header. Name it, or remove the column."
+        )
+    return tuple(names)
+
+
+def _check_index(path: Path, lines: list[tuple[int, list[str]]]) -> None:
+    """Note that the first column is left out as it counts the rows; refuse one without a name that does not."""
+    first = [cells[0] for _, cells in lines]
+    if not any(first == [str(i + start) for i in range(len(first))] for start in (0, 1)):
+        raise InputError(
+            f"`data` {path}: the first column has no name in the header, and does not count the rows. If it is an "
+            "index, export without it (pandas: to_csv(index=False), R: row.names=FALSE); if not, name it."
+        )
+    warnings.warn(
+        f"`data` {path}: the first column has no name and counts the rows: it is left out as an index.", stacklevel=3
+    )
+
+
+def _number(path: Path, line: int, cell: str) -> float:
+    if _is_number(cell) and math.isfinite(float(cell)):
+        return float(cell)
+    if cell.lower() in _MISSING:
+        why = "is a missing value. Drop the row, or fill it."
+    elif _has_separator(cell) or re.fullmatch(r"[+-]?\d+,\d+", cell):
+        why = f"is not a number. {_COMMAS}"
+    elif line == 1:
+        why = "is not a finite number, and others in this line are. If it is a header, pass --header yes."
+    else:
+        why = "is not a finite number. Fix or drop the row."
+    raise InputError(f"`data` {path}, line {line}: {shorten(repr(cell))} {why}")
+
+
+def _has_separator(cell: str) -> bool:
+    return ";" in cell or "\t" in cell
+
+
+def _is_whole(cell: str) -> bool:
+    return cell.lstrip("+-").isdigit()
 
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
-    except ValueError:
+        return not math.isnan(float(cell)) and "_" not in cell and cell.isascii()
+    except ValueError:  # Python reads 1_000 and digits of other scripts as numbers, few others do
         return False
-    return "_" not in cell  # Python reads 1_000 as a number, nobody else does

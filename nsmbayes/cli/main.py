@@ -2,11 +2,13 @@
 
 import argparse
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nsmbayes._internal.text import escape
 from nsmbayes.cli.arguments import parser
 from nsmbayes.errors import (
     BudgetError,
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from nsmbayes.experiments import Effort
 
 _USER_ERRORS = (InputError, TrainingError, NotTrainedError, ConvergenceError, BudgetError, FailedRepeatsError, OSError)
+_LINE = "\n"
+_CLOSED = 141  # what shells say of a command that wrote to a closed pipe
 
 
 def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = None) -> int:
@@ -32,13 +36,32 @@ def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = No
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return _run(options, effort)
+            status = _run(options, effort)
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError as error:
+        if not _discard_closed_output():
+            print(f"nsmbayes: {error}", file=sys.stderr)
+            return 2
+        return _CLOSED
     except _USER_ERRORS as error:
-        print(f"nsmbayes: {error}", file=sys.stderr)
+        print(f"nsmbayes: {escape(str(error), keep=_LINE)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("nsmbayes: interrupted", file=sys.stderr)
         return 130
+
+
+def _discard_closed_output() -> bool:
+    """Whether nobody reads our output any more, as after `| head`; if so, what is left of it goes nowhere."""
+    closed = False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            closed = True
+    return closed
 
 
 def _run(options: argparse.Namespace, effort: "Effort | None") -> int:
@@ -51,4 +74,4 @@ def _run(options: argparse.Namespace, effort: "Effort | None") -> int:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A line for users, without the place in the code that Python would add."""
-    print(f"nsmbayes: warning: {message}", file=sys.stderr)
+    print(f"nsmbayes: warning: {escape(str(message), keep=_LINE)}", file=sys.stderr)

@@ -1,29 +1,53 @@
 """Where groups of repeats are run: in several processes, or on a Dask cluster."""
 
+import contextlib
 import multiprocessing
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from nsmbayes.errors import InputError
+from nsmbayes.errors import FailedRepeatsError, InputError
 
 Group = TypeVar("Group")
 Done = TypeVar("Done")
 
+_ATTEMPTS = 3  # at what killed a process
+
 
 def in_processes(work: Callable[[Group], Done], groups: Sequence[Group], workers: int) -> Iterator[Done]:
-    """What `work` makes of each group, in the order in which they are finished, by processes that share the cores."""
+    """What `work` makes of each group, in the order in which they are finished, by processes that share the cores.
+
+    If a process is killed, as a system without memory does, what was not finished is started again in new ones.
+    """
+    left = list(groups)
+    for _ in range(_ATTEMPTS):
+        try:
+            for group, done in _in_one_pool(work, left, workers):
+                left.remove(group)
+                yield done
+            return
+        except BrokenProcessPool:
+            continue
+    raise FailedRepeatsError(
+        f"Worker processes were killed {_ATTEMPTS} times, {len(left)} of {len(groups)} runs are missing, all others "
+        "are saved. Is there too little memory? Run again with --resume and fewer --workers."
+    )
+
+
+def _in_one_pool(work: Callable[[Group], Done], groups: Sequence[Group], workers: int) -> Iterator[tuple[Group, Done]]:
     context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
     places = context.Queue()
     for place in range(workers):
         places.put(place)
     pool = ProcessPoolExecutor(workers, context, initializer=_settle, initargs=(places, workers, os.getpid()))
     try:
-        for future in as_completed([pool.submit(work, group) for group in groups]):
-            yield future.result()
+        futures = {pool.submit(work, group): group for group in groups}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -56,15 +80,36 @@ def on_dask(work: Callable[[Group], Done], groups: Sequence[Group], address: str
     cluster = None
     try:
         if address == "local":
-            cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
+            cluster = local_cluster(workers)
         client = distributed.Client(cluster if cluster is not None else address, timeout="10s")
     except (OSError, ValueError) as error:
         raise InputError(f"`dask`: no scheduler answers at {address!r} ({error}).") from None
+    finished = 0
     try:
         futures = client.map(work, groups, pure=False)
         for future in distributed.as_completed(futures):
             yield future.result()
+            finished += 1
+    except (distributed.KilledWorker, distributed.CancelledError, CancelledError, OSError) as error:
+        raise FailedRepeatsError(
+            f"The Dask cluster was lost ({type(error).__name__}: {error}), {len(groups) - finished} of {len(groups)} "
+            "runs are missing, all others are saved. Start it again, and run with --resume."
+        ) from error
     finally:
-        client.close()
+        with contextlib.suppress(OSError, CancelledError):  # of a scheduler that is gone
+            client.close(timeout=5)
         if cluster is not None:
             cluster.close()
+
+
+def local_cluster(workers: int) -> Any:
+    """A Dask cluster of processes on this machine, which nobody else can reach: loopback only, and no dashboard."""
+    import distributed
+
+    return distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",  # of metrics; without it a fixed port is used, which may be taken
+        scheduler_kwargs={"dashboard": False},
+    )

@@ -1,7 +1,9 @@
 """Finished repeats on disk: one JSON file and one file of arrays each, so that a run can be continued."""
 
+import hashlib
 import io
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.experiments.machine import facts
 from nsmbayes.experiments.repeat import RepeatResult
 from nsmbayes.experiments.rows import Row, Trace
-from nsmbayes.experiments.spec import Experiment, current_names
+from nsmbayes.experiments.spec import Experiment
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class StoredRepeat:
         }
 
 
+class _OtherSettings(InputError):
+    """A repeat that is whole, but of another experiment."""
+
+
 class Store:
     """The repeats of one experiment, in a folder of its own below `folder`."""
 
@@ -57,28 +63,46 @@ class Store:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **result.arrays)
         write_bytes(self._path(result.seed, "npz"), buffer.getvalue())
-        write_text(self._path(result.seed, "json"), json.dumps(self.settings | repeat.as_json(), indent=1) + "\n")
+        document = self.settings | repeat.as_json() | {"arrays_sha256": _digest(buffer.getvalue())}
+        document |= {"sha256": _digest_of(document)}
+        write_text(self._path(result.seed, "json"), json.dumps(document, indent=1) + "\n")
         return repeat
 
     def load(self, seed: int) -> StoredRepeat | None:
-        """The finished repeat with this seed, if there is one; an error if it was run with other settings."""
+        """The finished repeat with this seed, if there is one; an error if it was run with other settings.
+
+        One that is damaged, or was changed since, counts as not finished, with a warning.
+        """
         path = self._path(seed, "json")
         if not path.exists():
             return None
         try:
             document = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError):
-            raise InputError(f"{path} is damaged. Delete it, and the repeat will be run again.") from None
-        settings = json.loads(json.dumps(self.settings))
-        if different := [name for name in settings if current_names(document.get(name)) != settings[name]]:
-            raise InputError(
+            self._check_settings(path, document)
+            digest, damaged = document.pop("sha256"), path
+            if digest == _digest_of(document):
+                repeat, damaged = StoredRepeat.from_json(document), self._path(seed, "npz")
+                if damaged.is_file() and _digest(damaged.read_bytes()) == document["arrays_sha256"]:
+                    return repeat
+        except _OtherSettings:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            damaged = path
+        warnings.warn(
+            f"{damaged} is damaged, lost or was changed since it was written: the repeat with seed {seed} "
+            "is run again.",
+            stacklevel=4,
+        )
+        return None
+
+    def _check_settings(self, path: Path, document: dict[str, Any]) -> None:
+        """Refuse a repeat of another version, or of an experiment with other settings."""
+        expected = json.loads(json.dumps(self.settings)) | {"version": __version__}
+        if different := [name for name in expected if name in document and document[name] != expected[name]]:
+            raise _OtherSettings(
                 f"{path} was run with other {', '.join(different)}. Choose another --out, or leave --resume out to "
                 "replace it."
             )
-        try:
-            return StoredRepeat.from_json(document)
-        except (InputError, KeyError) as error:
-            raise InputError(f"{path} is damaged ({error}). Delete it, and the repeat will be run again.") from None
 
     def arrays(self, seed: int) -> dict[str, np.ndarray]:
         """Draws and observations of a finished repeat; see `RepeatResult.arrays`."""
@@ -87,3 +111,12 @@ class Store:
 
     def _path(self, seed: int, ending: str) -> Path:
         return self.folder / f"seed-{seed}.{ending}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of(document: dict[str, Any]) -> str:
+    """A checksum of what JSON keeps of `document`. It finds damage and edits; it is no signature."""
+    return _digest(json.dumps(json.loads(json.dumps(document))).encode())

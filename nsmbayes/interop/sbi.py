@@ -39,8 +39,8 @@ def adopt(method: _Method, estimator: Any, theta: Any, x: Any) -> _Method:
         )
     density = from_sbi(estimator)
     d_theta, d_x = len(density.scale_theta.scale), len(density.scale_x.scale)
-    theta = checks.matrix(theta, "theta", width=d_theta, width_is="columns, like the condition of `estimator`")
-    x = checks.matrix(x, "x", width=d_x, width_is="columns, like the input of `estimator`")
+    checks.matrix(theta, "theta", width=d_theta, width_is="columns, like the condition of `estimator`")
+    checks.matrix(x, "x", width=d_x, width_is="columns, like the input of `estimator`")
     return method.append_simulations(theta, x).adopt(density)
 
 

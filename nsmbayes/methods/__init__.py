@@ -16,7 +16,7 @@ from nsmbayes.methods.baselines import RSNLE as RSNLE
 from nsmbayes.methods.nle import NLE as NLE
 from nsmbayes.methods.nsm_bayes import NSMBayes as NSMBayes
 from nsmbayes.methods.nsm_bayes_conj import NSMBayesConj as NSMBayesConj
-from nsmbayes.posteriors import load_posterior
+from nsmbayes.posteriors import check_shapes, load_posterior
 from nsmbayes.robustness import Certificate
 from nsmbayes.serialisation import read_model
 
@@ -34,10 +34,10 @@ def load(path: str | Path) -> Any:
         Traceback (most recent call last):
         nsmbayes.errors.InputError: `path` no-such-folder is not a model folder: ...
     """
-    header, arrays = read_model(path)
+    header, arrays = read_model(path, check_shapes)
     if "posterior" in header:
         return load_posterior(header, arrays, Certificate.from_json)
     name, config = header.get("method"), header.get("config")
     if not isinstance(name, str) or not hasattr(METHODS.get(name), "from_saved") or not isinstance(config, dict):
-        raise InputError(f"`path` {path} holds a method {name!r} that this version does not know.")
+        raise InputError(f"`path` {path} holds a method {name!r:.60} that this version does not know.")
     return METHODS[name].from_saved(config, arrays)

@@ -9,7 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.columns import Names, check_names, column_names, named_matrix, warn_unnamed
 from nsmbayes._internal.random import dequantised
+from nsmbayes._internal.text import listed
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
 from nsmbayes.posteriors import Posterior, Provenance
 from nsmbayes.priors import GaussianPrior
@@ -27,19 +29,18 @@ class Method(ABC):
     label: str  # for readers
     amortised: str  # "fully", "partially" or "no"
     history: TrainingHistory | None = None
+    x_names: Names = None
+    """The columns of x by name, where they have names: given, or those of the simulations."""
 
     def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
         self.prior = prior
         self.simulations_used = 0
         self.budget = None if budget is None else checks.integer(budget, "budget", at_least=1)
         """The most simulator calls the method may use, given to it or made by it; None for no limit."""
+        self._has_names = parameter_names is not None
         if parameter_names is None:
             parameter_names = tuple(f"theta_{i + 1}" for i in range(dim))
-        checks.instance(parameter_names, "parameter_names", tuple | list, "a tuple, e.g. ('alpha', 'beta')")
-        self.parameter_names = tuple(parameter_names)
-        strings = all(isinstance(name, str) for name in self.parameter_names)
-        if len(self.parameter_names) != dim or not strings or len(set(self.parameter_names)) != dim:
-            raise InputError(f"`parameter_names` must be {dim} different strings; got {self.parameter_names!r}.")
+        self.parameter_names = check_names(parameter_names, "parameter_names", dim)
 
     @property
     def dim(self) -> int:
@@ -55,7 +56,7 @@ class Method(ABC):
         """The posterior given observations (n, d_x)."""
 
     def _provenance(self) -> Provenance:
-        return Provenance(self.name, self.label, self.parameter_names, certify)
+        return Provenance(self.name, self.label, self.parameter_names, certify, self.x_names)
 
     def _charge(self, calls: int) -> None:
         """Count calls of the simulator, before they are made; raise `BudgetError` if they are too many."""
@@ -76,10 +77,19 @@ class TrainedMethod(Method):
         self._simulations: list[tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m ..."]]] = []
 
     def append_simulations(self, theta: Any, x: Any) -> Self:
-        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row."""
-        theta = checks.matrix(theta, "theta", width=self.dim, width_is="columns, one per parameter of the prior")
+        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row.
+
+        The column names of a DataFrame `x` are remembered: observations are later brought into this order by name. A
+        DataFrame `theta` is brought into the order of `parameter_names`, if they were given.
+        """
+        known = self.parameter_names if self._has_names and column_names(theta) is not None else None
+        like = "columns, one per parameter of the prior"
+        theta = named_matrix(theta, "theta", known, width=self.dim, width_is=like, of="`parameter_names`")
+        names = self._names_with(column_names(x))
         width = self._simulations[0][1].shape[1] if self._simulations else None
-        x = checks.matrix(x, "x", width=width, width_is="columns, like the simulations before")
+        if width is None and names is not None:
+            width = len(names)
+        x = named_matrix(x, "x", names, width=width, width_is="columns, like the simulations before")
         if len(theta) != len(x):
             raise InputError(
                 f"`theta` and `x` must have the same number of rows; got {len(theta)} and {len(x)}. Row i of x is the "
@@ -87,7 +97,17 @@ class TrainedMethod(Method):
             )
         self._charge(len(x))
         self._simulations.append((theta, x))
+        self.x_names = names
         return self
+
+    def _names_with(self, found: Names) -> Names:
+        """The names of the columns, now that some were found where there were perhaps none."""
+        if self.x_names is not None or found is None:
+            return self.x_names
+        names = check_names(found, "x_names")
+        if self._simulations:
+            warn_unnamed("x of the simulations before", names, "those that follow")
+        return names
 
     def _all_simulations(self) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m ..."]]:
         if not self._simulations:
@@ -99,8 +119,9 @@ class TrainedMethod(Method):
 class SurrogateMethod(TrainedMethod):
     """A method whose network is a surrogate q(x | theta) of single observations. It can be saved."""
 
-    def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, grid_steps: Any):
+    def __init__(self, prior: Any, dim: int, parameter_names: Names, grid_steps: Any, x_names: Names):
         super().__init__(prior, dim, parameter_names)
+        self.x_names = None if x_names is None else check_names(x_names, "x_names")
         self.grid_steps = None if grid_steps is None else tuple(_steps(grid_steps).tolist())
         self._network: Any = None
 
@@ -108,6 +129,15 @@ class SurrogateMethod(TrainedMethod):
     def network(self) -> Any:
         """The trained surrogate."""
         return require_trained(self._network)
+
+    def _same_columns(self, others: Names) -> Names:
+        """The names of the columns, if those of an adopted network can be the same."""
+        if None not in (self.x_names, others) and self.x_names != others:
+            raise InputError(
+                f"`other` was trained on the columns {listed(others or ())}, but `x_names` of this method are "
+                f"{listed(self.x_names or ())}. Leave `x_names` out, or train again."
+            )
+        return others if self.x_names is None else self.x_names
 
     @property
     @abstractmethod
@@ -145,17 +175,28 @@ class SurrogateMethod(TrainedMethod):
     @classmethod
     def from_saved(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
         """Rebuild a method from what `save` wrote."""
-        prior = GaussianPrior(require_array(arrays, "prior.mean"), require_array(arrays, "prior.covariance"))
         options = {name: decode(value) for name, value in config.items()}
         build: Any = cls  # every method of this kind is built from a prior and its options
-        known = build(prior).config()
+        known = build(GaussianPrior([0.0], [1.0])).config()
         if unknown := sorted(set(options) - set(known)):
-            raise InputError(f"The saved model has an option {unknown[0]!r} that this version does not know.")
+            raise InputError(f"The saved model has an option {unknown[0]!r:.60} that this version does not know.")
         if missing := sorted(set(known) - set(options)):
             raise InputError(f"The saved model lacks the option {missing[0]!r}: it was not written by nsmbayes.")
+        mean = require_array(arrays, "prior.mean", (None,))
+        prior = GaussianPrior(mean, require_array(arrays, "prior.covariance", (len(mean), len(mean))))
         method = build(prior, **options)
         method._restore(arrays)
+        method._check_columns()
         return method
+
+    def _check_columns(self) -> None:
+        """Refuse names and scales that do not fit the columns of the network."""
+        for name, entries in (("x_names", self.x_names), ("grid_steps", self.grid_steps)):
+            if entries is not None and len(entries) != self.d_x:
+                raise InputError(f"`{name}` must have one entry per column of x, {self.d_x}; got {len(entries)}.")
+        for part in ("scale_x", "scale_theta"):
+            if not (np.asarray(getattr(self.network, part).scale) > 0).all():
+                raise InputError(f"The saved scales in {part!r} must be positive. Train the model again.")
 
     def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:
         """`x` with uniform noise of one grid step, so that it has a density."""

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.columns import named_matrix
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration import CalibrationResult, SampledProblem
@@ -20,7 +21,7 @@ from nsmbayes.methods.base import SurrogateMethod, require_trained
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.priors import draw_prior, unconstrained
 from nsmbayes.samplers import Compression, Sampler, as_sampler
-from nsmbayes.serialisation import fill_model, model_arrays, require_array
+from nsmbayes.serialisation import fill_model, model_arrays, outline_shapes, require_array
 from nsmbayes.surrogates import (
     MDN,
     Density,
@@ -54,6 +55,8 @@ class LikelihoodMethod(SurrogateMethod):
         warmup: steps of each chain of NUTS or slice sampling that are spent on tuning.
         draws: draws kept from each chain.
         parameter_names: names for tables and plots.
+        x_names: names of the columns of x, if the simulations come without: those of a DataFrame are remembered, and
+            observations are brought into their order.
     """
 
     amortised = "partially"
@@ -70,9 +73,10 @@ class LikelihoodMethod(SurrogateMethod):
         warmup: int = 300,
         draws: int = 500,
         parameter_names: tuple[str, ...] | None = None,
+        x_names: tuple[str, ...] | None = None,
     ):
         self.support = unconstrained(prior)
-        super().__init__(prior, self.support.dim, parameter_names, grid_steps)
+        super().__init__(prior, self.support.dim, parameter_names, grid_steps, x_names)
         self.surrogate = as_surrogate(surrogate)
         self.scaling = checks.choice(scaling, "scaling", ("robust", "zscore", "none"))
         self.sampler = as_sampler(sampler, chains=chains, warmup=warmup, draws=draws)
@@ -133,6 +137,7 @@ class LikelihoodMethod(SurrogateMethod):
             self._check_noise(other.density)
             self._network, self.history, self._x_range = other.density, other.history, other.x_range
             self.simulations_used = other.simulations_used
+            self.x_names = self._same_columns(other.x_names)
             return self
         density = checks.instance(other, "other", Density, "an nsmbayes.NLE(prior) or a surrogates.Density")
         theta, x = self._all_simulations()
@@ -166,7 +171,7 @@ class LikelihoodMethod(SurrogateMethod):
         self._network, self._x_range = density, np.stack([x.min(axis=0), x.max(axis=0)])
 
     def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:
-        x = checks.matrix(x, "x", width=self.d_x, width_is="columns, like the simulations")
+        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
         low, high = self.x_range
         outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
         if outside.size:
@@ -220,12 +225,14 @@ class LikelihoodMethod(SurrogateMethod):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments beside the prior."""
-        names = ("surrogate", "grid_steps", "scaling", "sampler", "parameter_names")
+        names = ("surrogate", "grid_steps", "scaling", "sampler", "parameter_names", "x_names")
         return {name: getattr(self, name) for name in names}
 
     def _saved_arrays(self) -> dict[str, np.ndarray]:
         arrays = model_arrays(self.density)
-        if _shapes(arrays) != _shapes(model_arrays(self._blank(self.d_x, arrays))):
+        if {name: array.shape for name, array in arrays.items()} != outline_shapes(
+            lambda: self._blank(self.d_x, arrays)
+        ):
             raise InputError(
                 "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, and "
                 "adopt it again."
@@ -233,17 +240,13 @@ class LikelihoodMethod(SurrogateMethod):
         return arrays | {"x_range": self.x_range}
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
-        self._x_range = require_array(arrays, "x_range")
-        self._network = fill_model(self._blank(self._x_range.shape[1], arrays), arrays)
+        self._x_range = require_array(arrays, "x_range", (2, None))
+        self._network = fill_model(lambda: self._blank(self.x_range.shape[1], arrays), arrays)
 
     def _blank(self, d_x: int, arrays: dict[str, np.ndarray]) -> Density:
         """The surrogate that training would start from, in other units; with a trend if `arrays` have one."""
         scalers = Scalers.blank(d_x, self.support.dim)
         initial = self.surrogate.build(jax.random.key(0), scalers, noise=self._noise)
         if isinstance(initial, MixtureDensityNetwork) and "model.trend.slope" in arrays:
-            initial = replace(initial, trend=Trend.blank(d_x, self.support.dim))
-        return in_double(initial)
-
-
-def _shapes(arrays: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in arrays.items()}
+            return replace(initial, trend=Trend.blank(d_x, self.support.dim))
+        return initial

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.columns import column_names, named_matrix, warn_unnamed
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration import (
@@ -85,6 +86,8 @@ class NSMBayesConj(SurrogateMethod):
         grid_steps: for x whose columns take only multiples of a step: the steps, 0 for a continuous column. Simulations
             and observations then get uniform noise of one step, so that they have a density.
         parameter_names: names for tables and plots.
+        x_names: names of the columns of x, if the simulations come without: those of a DataFrame are remembered, and
+            observations are brought into their order.
 
     Example:
         >>> import nsmbayes as nsm
@@ -120,9 +123,10 @@ class NSMBayesConj(SurrogateMethod):
         hidden: int = 128,
         grid_steps: Any = None,
         parameter_names: tuple[str, ...] | None = None,
+        x_names: tuple[str, ...] | None = None,
     ):
         gaussian = as_gaussian(prior)
-        super().__init__(gaussian, gaussian.dim, parameter_names, grid_steps)
+        super().__init__(gaussian, gaussian.dim, parameter_names, grid_steps, x_names)
         self.noise_levels = tuple(check_noise_levels(noise_levels).tolist())
         if weight is None:
             weight = self.default_weight if self._noisy else IMQ(zeta=2.0)
@@ -222,6 +226,7 @@ class NSMBayesConj(SurrogateMethod):
             raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
         self._network, self.history, self.simulations_used = family, method.history, method.simulations_used
         self._companion = method._companion
+        self.x_names = self._same_columns(method.x_names)
         return self
 
     def build_posterior(
@@ -238,7 +243,7 @@ class NSMBayesConj(SurrogateMethod):
         """
         checks.integer(seed, "seed")
         recipe = self._recipe(weight)
-        x = checks.matrix(x, "x", width=self.d_x, width_is="columns, like the simulations")
+        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
         chosen, result = self._prior_or(prior), None
         if beta is not None:
             beta = checks.positive(beta, "beta")
@@ -277,15 +282,25 @@ class NSMBayesConj(SurrogateMethod):
     ) -> ConjugateBatch:
         """The posteriors of k data sets `x` of shape (k, n, d_x), at a given learning rate, in one vectorised run.
 
-        Observations are weighted by their distance alone: `excess` is for single data sets.
+        Observations are weighted by their distance alone: `excess` is for single data sets. DataFrames in a list are
+        brought into the order of the simulations' columns.
         """
         recipe = self._recipe(weight)
-        x = checks.finite_array(x, "x")
+        x = checks.finite_array(self._ordered_sets(x), "x")
         if x.ndim != 3 or 0 in x.shape or x.shape[2] != self.d_x:
             raise InputError(f"`x` must have shape (datasets, n, {self.d_x}); got {x.shape}.")
         beta = checks.positive(beta, "beta")
         seed = checks.integer(seed, "seed")
         return batch_posteriors(recipe, self._prior_or(prior), x, beta, seed, self.resolution)
+
+    def _ordered_sets(self, x: Any) -> Any:
+        """Data sets with their columns in the order of the simulations."""
+        if isinstance(x, list | tuple) and any(column_names(each) is not None for each in x):
+            like = "columns, like the simulations"
+            return [named_matrix(each, "x", self.x_names, width=self.d_x, width_is=like) for each in x]
+        if self.x_names is not None:
+            warn_unnamed("x", self.x_names, "the simulations")
+        return x
 
     @property
     def _noisy(self) -> bool:
@@ -327,6 +342,7 @@ class NSMBayesConj(SurrogateMethod):
             "hidden",
             "grid_steps",
             "parameter_names",
+            "x_names",
         )
         return {name: getattr(self, name) for name in names}
 
@@ -338,11 +354,17 @@ class NSMBayesConj(SurrogateMethod):
         return arrays
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
-        d_x = require_array(arrays, "model.scale_x.centre").shape[0]
-        scalers = Scalers.blank(d_x, self.dim, asinh=self.scaling == "robust-asinh")
-        self._network = fill_model(in_double(self._initial(jax.random.key(0), scalers)), arrays)
+        d_x = len(require_array(arrays, "model.scale_x.centre", (None,)))
+
+        def build() -> Family:
+            scalers = Scalers.blank(d_x, self.dim, asinh=self.scaling == "robust-asinh")
+            return self._initial(jax.random.key(0), scalers)
+
         prefix = "companion."
         companion = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        self._network = fill_model(build, {name: a for name, a in arrays.items() if not name.startswith(prefix)})
         if companion:
             self._companion = self._new_companion()
             self._companion._restore(companion)
+            if self._companion.d_x != d_x:
+                raise InputError(f"The saved density has {self._companion.d_x} columns, and the family {d_x}.")

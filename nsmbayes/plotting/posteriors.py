@@ -10,12 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 from scipy import stats
 
+from nsmbayes._internal.text import shorten
 from nsmbayes.plotting.style import COLOURS, figure, label_colours, styled
 from nsmbayes.posteriors import Posterior
 
 _PANEL = 2.4  # inches
 _PAIRS = 8  # parameters that a pair plot has room for
 _PAIR_DRAWS = 1000
+_LONGEST = 30  # characters of a name beside an axis
 
 
 @styled
@@ -39,13 +41,13 @@ def plot_marginals(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray,
             look: dict[str, Any] = {"ls": ":", "color": COLOURS["prior"]}
             if distribution is not first.prior:
                 look = {"lw": 2, "color": colours[label]}
-            axis.plot(grid, density, label=label, **look)
+            axis.plot(grid, density, label=shorten(label), **look)
             if distribution is first:
                 axis.fill_between(grid, density, color=look["color"], alpha=0.15)
         if truth is not None:
             axis.axvline(truth[j], ls="--", color=COLOURS["truth"], lw=1.2, label="truth")
         axis.set(yticks=[], ylim=(0, None))
-        axis.set_xlabel(first.parameter_names[j], parse_math=_is_math(first.parameter_names[j]))
+        axis.set_xlabel(**_axis_label(first.parameter_names[j]))
         axis.spines["left"].set_visible(False)
     handles, labels = axes[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
@@ -98,7 +100,9 @@ def draw_pairs(
             for label, look in looks.items():
                 if i == j:
                     grid = np.linspace(low[j], high[j], 200)
-                    axis.plot(grid, look.marginal(j, grid), color=look.colour, ls=look.line, lw=1.6, label=label)
+                    axis.plot(
+                        grid, look.marginal(j, grid), color=look.colour, ls=look.line, lw=1.6, label=shorten(label)
+                    )
                     continue
                 points, marks = look.draws[: look.points, [j, i]], {"s": look.size, "marker": look.marker}
                 axis.scatter(*points.T, alpha=0.25, color=look.colour, lw=0, rasterized=True, **marks)
@@ -113,9 +117,9 @@ def draw_pairs(
             if i != j:
                 axis.set_ylim(low[i], high[i])
             if i == d - 1:
-                axis.set_xlabel(names[j], parse_math=_is_math(names[j]))
+                axis.set_xlabel(**_axis_label(names[j]))
             if j == 0 and i > 0:
-                axis.set_ylabel(names[i], parse_math=_is_math(names[i]))
+                axis.set_ylabel(**_axis_label(names[i], "ylabel"))
             axis.tick_params(labelsize=8, labelbottom=i == d - 1, labelleft=j == 0 and i > 0)
             if i == j:
                 axis.set(yticks=[], ylim=(0, None))
@@ -145,6 +149,12 @@ def _contours(axis: Axes, draws: Float[np.ndarray, "n 2"], box: tuple[np.ndarray
     levels = np.quantile(heights, [0.05, 0.5])
     if levels[0] < levels[1]:
         axis.contour(x, y, values, levels=levels, colors=[colour], linewidths=[1.0, 1.6])
+
+
+def _axis_label(name: str, axis: str = "xlabel") -> dict[str, Any]:
+    """The name of a parameter as the label of an axis: short, and typeset where it can be."""
+    short = shorten(name, _LONGEST)
+    return {axis: short, "parse_math": _is_math(short)}
 
 
 def _is_math(name: str) -> bool:

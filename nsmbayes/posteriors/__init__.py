@@ -7,6 +7,7 @@ from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.posteriors.outliers import Outlier, outlier_table
 from nsmbayes.posteriors.sampled import GeneralisedPosterior, Modes, SampledPosterior
+from nsmbayes.posteriors.schema import check_shapes
 from nsmbayes.posteriors.stored import StoredPosterior, load_posterior
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "GeneralisedPosterior",
     "StoredPosterior",
     "load_posterior",
+    "check_shapes",
     "Modes",
     "Empirical",
     "Influence",

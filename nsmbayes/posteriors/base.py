@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.columns import Names, named_matrix
+from nsmbayes._internal.text import escape, shorten
 from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.arviz import inference_data
@@ -34,6 +36,8 @@ class Provenance(NamedTuple):
     parameter_names: tuple[str, ...]
     certify: Callable[["Posterior"], Any]
     """Proves what can be proved about the robustness of a posterior: `nsmbayes.robustness.certify`."""
+    x_names: Names = None
+    """The columns of x by name, where they have names."""
 
 
 class Posterior(ABC):
@@ -67,6 +71,11 @@ class Posterior(ABC):
     def parameter_names(self) -> tuple[str, ...]:
         """One name per parameter."""
         return self.provenance.parameter_names
+
+    @property
+    def x_names(self) -> Names:
+        """One name per column of x, or None if it has none."""
+        return self.provenance.x_names
 
     @property
     def dim(self) -> int:
@@ -138,7 +147,7 @@ class Posterior(ABC):
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
         """The weight that observations at other places would have."""
-        return np.ones(len(self._points(x)))
+        return np.ones(len(self.points(x)))
 
     @property
     def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
@@ -191,8 +200,13 @@ class Posterior(ABC):
         """What `leave_one_out` says about some observations."""
         return Influence(*(each[rows] for each in self.leave_one_out()))
 
-    def _points(self, x: Any) -> Float[np.ndarray, "k d_x"]:
-        return checks.matrix(x, "x", width=self.x.shape[1], width_is="columns, like the observations")
+    def points(self, x: Any, name: str = "x", *, note: bool = False) -> Float[np.ndarray, "k d_x"]:
+        """Other observations: a matrix, or a DataFrame with the columns of those it was built from in any order.
+
+        With `note`, columns without names cause a warning where there are names.
+        """
+        width, like = self.x.shape[1], "columns, like the observations"
+        return named_matrix(x, name, self.x_names, width=width, width_is=like, of="its observations", note=note)
 
     def _thetas(self, theta: Any) -> Float[np.ndarray, "... d"]:
         theta = checks.finite_array(theta, "theta")
@@ -216,16 +230,16 @@ class Posterior(ABC):
         columns |= dict(zip(("2.5 %", "97.5 %"), np.array([self.interval(j) for j in range(self.dim)]).T, strict=True))
         columns["prior sd"] = self.prior.std
         lines = [
-            f"{self.label} posterior from {self.n} observations, beta = {self.beta:.4g}",
+            f"{shorten(self.label)} posterior from {self.n} observations, beta = {self.beta:.4g}",
             f"{'parameter':<12}" + "".join(f"{name:>10}" for name in columns) + self._more_columns(),
         ]
         for j, name in enumerate(self.parameter_names):
             numbers = "".join(f"{values[j]:>10.3f}" for values in columns.values())
-            lines.append(f"{name:<12}{numbers}{self._more_columns(j)}")
+            lines.append(f"{shorten(name):<12}{numbers}{self._more_columns(j)}")
         lines += [self._about_observations(), self.certificate.wrapped(), *self._notes()]
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
-        return "\n".join(lines)
+        return escape("\n".join(lines), keep="\n")
 
     def _more_columns(self, j: int | None = None) -> str:
         """The end of the table's head, or of the row of parameter j."""

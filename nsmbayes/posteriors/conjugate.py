@@ -66,7 +66,7 @@ class ConjugatePosterior(Posterior):
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
         """The weight by distance that observations at other places would have."""
-        return self.statistics.weighting.at(self._points(x))
+        return self.statistics.weighting.at(self.points(x))
 
     @property
     def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
@@ -143,8 +143,7 @@ class ConjugatePosterior(Posterior):
         observations alone, which are weighted by their distance. With `refit` location and scatter are estimated again
         from all observations; which of them are too many is asked by `build_posterior` only.
         """
-        width = self.statistics.data[0].shape[1]
-        x_new = checks.matrix(x_new, "x_new", width=width, width_is="columns, like the first data")
+        x_new = self.points(x_new, "x_new", note=True)
         if refit:
             everything = np.concatenate([self.x, x_new])
             multiples = np.concatenate([*self.statistics.multiples, np.ones(len(x_new))])

@@ -206,7 +206,7 @@ class GeneralisedPosterior(SampledPosterior):
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
         """The weight by distance that observations at other places would have."""
-        return self.setting.weighting.at(self._points(x))
+        return self.setting.weighting.at(self.points(x))
 
     @property
     def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:

@@ -51,6 +51,7 @@ def save_posterior(posterior: Any, path: str | Path, *, overwrite: bool) -> Path
         "posterior": posterior.method,
         "label": posterior.label,
         "parameter_names": list(posterior.parameter_names),
+        "x_names": None if posterior.x_names is None else list(posterior.x_names),
         "beta": posterior.beta,
         "gaussian": posterior.normalised,
         "note": None if result is None else result.note,

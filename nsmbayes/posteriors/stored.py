@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from nsmbayes._internal import checks
-from nsmbayes.calibration import CalibrationResult, CalibrationStatus
+from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.posteriors.saving import RESULT_FIELDS
+from nsmbayes.posteriors.schema import check_header, check_shapes, check_values, read_calibration
 from nsmbayes.priors import GaussianPrior, unconstrained
 from nsmbayes.samplers import Draws
 from nsmbayes.serialisation import require_array
@@ -91,17 +91,14 @@ def load_posterior(
     def array(name: str) -> np.ndarray:
         return require_array(arrays, name)
 
-    for name in ("posterior", "label", "parameter_names", "beta", "gaussian", "note", "calibration", "certificate"):
-        if name not in header:
-            raise InputError(f"The saved posterior lacks {name!r}: it was not written by nsmbayes.")
-    certificate, calibration, draws = header["certificate"], header["calibration"], array("draws")
-    if calibration is not None:
-        found = {name: arrays.get(f"calibration.{name}") for name in ("betas", "coverages", "minimiser")}
-        status = checks.choice(calibration.get("status"), "status", tuple(CalibrationStatus.__members__))
-        calibration = CalibrationResult(**(calibration | found | {"status": CalibrationStatus[status]}))
+    check_shapes(header, {name: each.shape for name, each in arrays.items()})
+    check_header(header, len(array("mean")), array("x").shape[1])
+    check_values(arrays)
+    certificate, draws = read_certificate(header["certificate"]), array("draws")
+    calibration = read_calibration(header["calibration"], arrays)
     result = None
     if "result.r_hat" in arrays:
-        result = Draws(draws, *(array(f"result.{name}") for name in RESULT_FIELDS), note=header["note"])
+        result = Draws(draws, *(array(f"result.{name}") for name in RESULT_FIELDS), note=header["note"] or "")
     influence = None
     if "influence.kl" in arrays:
         influence = Influence(array("influence.kl"), array("influence.reliable"))
@@ -113,7 +110,8 @@ def load_posterior(
             header["posterior"],
             header["label"],
             tuple(header["parameter_names"]),
-            lambda _: read_certificate(certificate),
+            lambda _: certificate,
+            None if header["x_names"] is None else tuple(header["x_names"]),
         ),
         draws,
         array("x"),

@@ -12,12 +12,14 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from nsmbayes._internal.files import write_text
+from nsmbayes._internal.text import escape, shorten
 from nsmbayes.plotting import plot_calibration, plot_excess, plot_marginals, plot_pairs, plot_weights
 from nsmbayes.plotting.style import STYLE, save
 from nsmbayes.plotting.weights import weighs_alike
 from nsmbayes.posteriors import LOW_WEIGHT, Posterior
 from nsmbayes.posteriors.outliers import HEAD
 
+_LONGEST_TITLE = 200
 _CSS = """
 :root { color-scheme: light; }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 2.5rem auto; padding: 0 1.2rem; }
@@ -45,7 +47,7 @@ def write_report(
 ) -> Path:
     """Write `report.html` and its figures (PNG and SVG) to `folder`; return the path of the page."""
     folder = Path(folder)
-    title = title or f"{posterior.label} posterior"
+    title = shorten(title or f"{posterior.label} posterior", _LONGEST_TITLE)
     shown = {posterior.label: posterior, **(comparisons or {})}
     alike = weighs_alike(posterior)
     figures = _figures(posterior, shown, truth, is_outlier, alike)
@@ -157,7 +159,7 @@ def _parameters(posterior: Posterior, truth: Float[np.ndarray, " d"] | None) -> 
         mean, std = posterior.mean[j], posterior.std[j]
         numbers = [mean, std, *posterior.interval(j), posterior.prior.mean[j], posterior.prior.std[j]]
         numbers += [] if truth is None else [truth[j]]
-        rows.append([name, *(f"{value:.3f}" for value in numbers)])
+        rows.append([shorten(name), *(f"{value:.3f}" for value in numbers)])
     return _table(head, rows)
 
 
@@ -189,7 +191,7 @@ def _distrusted(posterior: Posterior, alike: bool) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers") -> str:
     cells = "".join(f"<th>{html.escape(h)}</th>" for h in head)
-    lines = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+    lines = "".join("<tr>" + "".join(f"<td>{html.escape(escape(c))}</td>" for c in row) + "</tr>" for row in rows)
     return f'<table class="{kind}">{f"<thead><tr>{cells}</tr></thead>" if head else ""}<tbody>{lines}</tbody></table>'
 
 

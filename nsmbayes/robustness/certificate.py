@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
+from nsmbayes._internal.text import escape
 from nsmbayes.errors import InputError
 
 _WIDTH = 110
@@ -108,7 +109,7 @@ class Certificate:
         if self.constants:
             lines += ["", "Constants, rounded outward:"]
             lines += [f"  {name:<28}{value:.6g}" for name, value in self.constants.items()]
-        return "\n".join(lines)
+        return escape("\n".join(lines), keep="\n")
 
     def as_json(self) -> dict[str, object]:
         """Everything, as JSON can hold it: numbers that are not finite become None."""
@@ -134,6 +135,7 @@ class Certificate:
         missing = [name for name in _FIELDS if name not in document]
         if missing:
             raise InputError(f"`document` must be what Certificate.as_json() returned; it lacks {missing[0]!r}.")
+        _check_types(document)
         return cls(
             theorem=document["theorem"],
             checks={name: Check(check["holds"], check["why"]) for name, check in document["checks"].items()},
@@ -146,6 +148,36 @@ class Certificate:
 
 
 _FIELDS = tuple(field.name for field in fields(Certificate))
+
+
+def _check_types(document: Mapping[str, Any]) -> None:
+    """Refuse what `as_json` would not have written."""
+    number = int | float | None
+
+    def are(values: Any, kind: Any) -> bool:
+        return all(isinstance(value, kind) for value in values)
+
+    def is_check(name: str, check: Any) -> bool:
+        return (
+            isinstance(check, Mapping)
+            and name in _MEANINGS
+            and isinstance(check.get("holds", 0), bool | None)
+            and isinstance(check.get("why"), str)
+        )
+
+    right = {
+        "theorem": isinstance(document["theorem"], str),
+        "assumption": document["assumption"] is None or document["assumption"] in ("A4", "A4'", "A5"),
+        "influence_bound": isinstance(document["influence_bound"], number),
+        "vanishing": isinstance(document["vanishing"], bool),
+        "notes": isinstance(document["notes"], list) and are(document["notes"], str),
+        "constants": isinstance(document["constants"], Mapping) and are(document["constants"].values(), number),
+        "checks": isinstance(document["checks"], Mapping)
+        and all(is_check(name, check) for name, check in document["checks"].items()),
+    }
+    for name, good in right.items():
+        if not good:
+            raise InputError(f"`document` must be what Certificate.as_json() returned; its {name!r} is damaged.")
 
 
 def _finite_or_none(value: float | None) -> float | None:

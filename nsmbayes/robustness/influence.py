@@ -44,7 +44,7 @@ def pif_kl(posterior: Posterior, x_c: Any, *, replace: int = 0) -> Influence:
 
     In closed form for a conjugate posterior, by reweighting the draws for any other.
     """
-    x_c = _points(posterior, x_c)
+    x_c = posterior.points(x_c, "x_c")
     if not 0 <= checks.integer(replace, "replace") < posterior.n:
         raise InputError(f"`replace` must be the number of an observation, below {posterior.n}; got {replace}.")
     if isinstance(posterior, ConjugatePosterior):
@@ -64,7 +64,7 @@ def pif_delta(posterior: Posterior, x_c: Any, *, draws: int = _DRAWS) -> Density
     d/d epsilon of the posterior density for the data (1 - epsilon) P_n + epsilon delta(x^c) is, over the density,
     -beta n (D(theta) - E D), with D = loss(theta; x^c) - the average loss of the observations.
     """
-    x_c, draws = _points(posterior, x_c), checks.integer(draws, "draws", at_least=2)
+    x_c, draws = posterior.points(x_c, "x_c"), checks.integer(draws, "draws", at_least=2)
     if isinstance(posterior, ConjugatePosterior):
         theta, at_x = posterior.sample((draws,), seed=0), _quadratics(posterior, x_c)
         if posterior.resolution:
@@ -152,7 +152,3 @@ def _quadratics(posterior: ConjugatePosterior, x: Float[np.ndarray, "k d_x"]) ->
 def _at(loss: Quadratic, theta: Float[np.ndarray, "draws d"]) -> Float[np.ndarray, "k draws"]:
     A, B, C = loss
     return np.einsum("si,kij,sj->ks", theta, A, theta) + 2 * B @ theta.T + C[:, None]
-
-
-def _points(posterior: Posterior, x_c: Any) -> Float[np.ndarray, "k d_x"]:
-    return checks.matrix(x_c, "x_c", width=posterior.x.shape[1], width_is="columns, like the observations")

@@ -17,6 +17,8 @@ from nsmbayes.surrogates.mixture import SMALL
 from nsmbayes.surrogates.noisy_flow import init_noisy_flow
 from nsmbayes.surrogates.scaling import Standardiser
 
+_MOST_LAYERS, _WIDEST, _MOST_COPIES = 30, 100_000, 10_000
+
 
 class Scalers(NamedTuple):
     """The standardisers of x and theta: what the networks get as input."""
@@ -79,7 +81,7 @@ class MDN(SurrogateConfig):
             checks.choice(self.factor, "factor", ("covariance", "precision"))
         for name in ("components", "ensemble"):
             if getattr(self, name) is not None:
-                checks.integer(getattr(self, name), name, at_least=1)
+                checks.integer(getattr(self, name), name, at_least=1, at_most=_MOST_COPIES)
         if self.hidden is not None:
             object.__setattr__(self, "hidden", _widths(self.hidden, "hidden"))
         _check_bounds(floor=self.floor, ceiling=self.ceiling)
@@ -134,8 +136,8 @@ class MAF(SurrogateConfig):
     def __post_init__(self):
         for name in ("transforms", "depth"):
             if getattr(self, name) is not None:
-                checks.integer(getattr(self, name), name, at_least=1)
-        checks.integer(self.hidden, "hidden", at_least=1)
+                checks.integer(getattr(self, name), name, at_least=1, at_most=_MOST_LAYERS)
+        checks.integer(self.hidden, "hidden", at_least=1, at_most=_WIDEST)
         checks.flag(self.squash, "squash")
         checks.flag(self.allow_one_dimension, "allow_one_dimension")
         object.__setattr__(self, "base_hidden", _widths(self.base_hidden, "base_hidden"))
@@ -196,9 +198,9 @@ def as_surrogate(surrogate: Any) -> SurrogateConfig:
 
 def _widths(hidden: Any, name: str) -> tuple[int, ...]:
     checks.instance(hidden, name, tuple | list, "a tuple of widths, e.g. (64, 64)")
-    if not hidden:
-        raise InputError(f"`{name}` must contain at least one width; got {hidden!r}.")
-    return tuple(checks.integer(width, name, at_least=1) for width in hidden)
+    if not 0 < len(hidden) <= _MOST_LAYERS:
+        raise InputError(f"`{name}` must contain 1 to {_MOST_LAYERS} widths; got {len(hidden)}.")
+    return tuple(checks.integer(width, name, at_least=1, at_most=_WIDEST) for width in hidden)
 
 
 def _check_bounds(**bounds: Any) -> None:

@@ -4,6 +4,8 @@ import contextlib
 import csv
 import io
 import json
+import os
+import sys
 import warnings
 
 import numpy as np
@@ -153,6 +155,61 @@ def test_infer_reads_csv_as_people_write_it(name, model, data, capsys):
     assert capsys.readouterr().out == expected.summary() + "\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "values", "names"),
+    [
+        ("0\n1.5\n", {"header": "yes"}, [[1.5]], None),
+        ("0\n1.5\n", {"header": "no"}, [[0.0], [1.5]], None),
+        ("0\n", {}, [[0.0]], None),
+        ("a,b\n0,1\n", {}, [[0.0, 1.0]], ("a", "b")),
+        ("NA,x\n0,1\n", {}, [[0.0, 1.0]], ("NA", "x")),
+        ("1,2\n3,4\n", {"width": 2}, [[1.0, 2.0], [3.0, 4.0]], None),
+        ("nan,x\n0,1\n", {"header": "yes"}, [[0.0, 1.0]], ("nan", "x")),
+    ],
+)
+def test_headers(text, options, values, names, tmp_path):
+    (tmp_path / "data.csv").write_text(text)
+    table = read_csv(tmp_path / "data.csv", **options)
+    assert table.values.tolist() == values
+    assert table.columns == names
+
+
+@pytest.mark.parametrize("start", [0, 1], ids=["pandas", "R"])
+@pytest.mark.parametrize(("head", "names"), [('"",a,b', ("a", "b")), (",0,1", None), ("Unnamed: 0,a,b", ("a", "b"))])
+def test_an_index_column_is_left_out_with_a_note(head, names, start, tmp_path):
+    rows = "".join(f"{start + i},{i}.5,2.5\n" for i in range(3))
+    (tmp_path / "data.csv").write_text(f"{head}\n{rows}")
+    with pytest.warns(UserWarning, match="left out as an index"):
+        table = read_csv(tmp_path / "data.csv")
+    assert table.values.tolist() == [[0.5, 2.5], [1.5, 2.5], [2.5, 2.5]]
+    assert table.columns == names
+
+
+def test_columns_of_a_file_are_brought_into_order(tmp_path, random_method, capsys):
+    model = random_method(2, 2, scatter="mad", x_names=("dose", "age")).save(tmp_path / "model")
+    x, file = np.random.default_rng(0).standard_normal((30, 2)), tmp_path / "data.csv"
+    said = []
+    for values, header in ((x, "dose,age\n"), (x[:, ::-1], "age,dose\n")):
+        file.write_text(csv_text(values, header=header))
+        assert main(["infer", str(model), str(file), "--beta", "0.3"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    file.write_text(csv_text(x, header="dose,sex\n"))
+    assert main(["infer", str(model), str(file), "--beta", "0.3"]) == 2
+    assert "has the columns dose, sex" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_error(model, data, monkeypatch, capsys):
+    observed, file = data
+    file.write_text(csv_text(observed.x))
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert main(["infer", str(model), str(file), "--beta", "0.2"]) == 141
+    assert capsys.readouterr().err == ""
+
+
 def test_infer_without_out_writes_nothing(model, data, tmp_path, capsys):
     observed, file = data
     file.write_text(csv_text(observed.x))
@@ -201,6 +258,24 @@ def test_names_with_commas_stay_one_column(tmp_path, random_method):
     written, header, draws = _read(tmp_path)
     assert tuple(written["parameters"]) == tuple(header) == names
     assert draws.shape == (7, 3)
+
+
+@pytest.mark.usefixtures("no_report")
+def test_names_are_shown_and_obeyed_by_nobody(tmp_path, random_method, capsys):
+    """Neither by a terminal nor by a spreadsheet."""
+    names = ("\x1b[2Ja\u202e", "=HYPERLINK(1)", "-b")
+    model = random_method(1, 3, parameter_names=names).save(tmp_path / "model")
+    file = tmp_path / "data.csv"
+    file.write_text(csv_text(np.random.default_rng(0).standard_normal((100, 1))))
+    assert main(["infer", str(model), str(file), "--beta", "1", "--draws", "7", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "\\x1b[2Ja\\u202e" in said
+    assert said.replace("\n", "").isprintable()
+    written, header, _ = _read(tmp_path)
+    assert tuple(written["parameters"]) == names
+    assert header == ["\\x1b[2Ja\\u202e", "'=HYPERLINK(1)", "'-b"]
+    assert main(["infer", "no\x1b[2Jmodel", str(file)]) == 2
+    assert "no\\x1b[2Jmodel" in capsys.readouterr().err
 
 
 def _expect_one_line(capsys, complaint):

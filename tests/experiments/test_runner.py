@@ -5,15 +5,21 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
+import psutil
 import pytest
 from support.effort import little_effort
-from support.processes import dull_repeats, is_running
+from support.processes import die, dull_repeats, is_running
 
 import nsmbayes as nsm
+from nsmbayes.errors import FailedRepeatsError
 from nsmbayes.experiments import DataSpec, Experiment, MethodSpec, Store, run
+from nsmbayes.experiments.executors import in_processes, local_cluster
 from nsmbayes.experiments.method_cache import MethodCache
 from nsmbayes.experiments.repeat import run_group
 
@@ -121,23 +127,82 @@ def test_other_settings_are_not_mixed(tmp_path):
         next(run_tiny(Store(tmp_path, other), experiment=other, resume=True))
 
 
-def test_repeats_of_an_older_version_are_continued(tmp_path):
+def test_another_version_is_not_mixed(tmp_path, monkeypatch):
     store = Store(tmp_path, TINY)
     list(run_tiny(store, run_group=dull_repeats))
-    for path in store.folder.glob("*.json"):
-        path.write_text(path.read_text().replace('"noise_levels"', '"levels"'))
-    assert [one.seed for one in run_tiny(store, resume=True, run_group=None)] == [7, 8, 9]
+    monkeypatch.setattr("nsmbayes.experiments.store.__version__", "9.9.9")
+    with pytest.raises(nsm.InputError, match="was run with other version"):
+        next(run_tiny(store, resume=True))
 
 
-def test_a_damaged_repeat_is_named(tmp_path):
+DAMAGE = {
+    "empty": ("json", lambda _: b""),
+    "cut": ("json", lambda whole: whole[:-20]),
+    "a list": ("json", lambda _: b"[1]"),
+    "null": ("json", lambda _: b"null"),
+    "edited": ("json", lambda whole: whole.replace(b'"cores": ', b'"cores": 1')),
+    "no checksum": ("json", lambda whole: whole.replace(b'"sha256"', b'"sha"')),
+    "other rows": ("json", lambda whole: whole.replace(b'"rows": []', b'"rows": [{"colour": 1}]')),
+    "arrays cut": ("npz", lambda whole: whole[:-20]),
+    "arrays changed": ("npz", lambda whole: whole[:50] + b"x" + whole[51:]),
+    "arrays lost": ("npz", None),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_repeat_is_run_again_with_a_note(name, tmp_path):
     store = Store(tmp_path, TINY)
     list(run_tiny(store, run_group=dull_repeats))
-    path = store.folder / "seed-8.json"
-    whole = path.read_text()
-    for content in ("", "{", "[1]", "null", whole.replace('"rows": []', '"rows": [{"colour": 1}]')):
-        path.write_text(content)
-        with pytest.raises(nsm.InputError, match=r"seed-8\.json is damaged"):
-            next(run_tiny(store, resume=True))
+    ending, damage = DAMAGE[name]
+    path = store.folder / f"seed-8.{ending}"
+    path.unlink() if damage is None else path.write_bytes(damage(path.read_bytes()))
+    ran = []
+
+    def group(experiment, seed, seeds, **how):
+        ran.append(seeds)
+        return dull_repeats(experiment, seed, seeds, **how)
+
+    with pytest.warns(UserWarning, match=rf"seed-8\.{ending} is damaged.*seed 8 is run again"):
+        again = list(run_tiny(store, resume=True, run_group=group))
+    assert sorted(one.seed for one in again) == [7, 8, 9]
+    assert ran == [[8]]
+    assert store.load(8) is not None
+
+
+def test_a_killed_worker_is_replaced(tmp_path, monkeypatch):
+    """Then there is an end to it, and what was finished is not lost."""
+    monkeypatch.setattr("nsmbayes.experiments.executors._ATTEMPTS", 2)
+    results, done = in_processes(partial(die, tmp_path), [1, 9], workers=1), []
+
+    def collect():
+        for one in results:
+            done.append(one)
+
+    with pytest.raises(FailedRepeatsError, match=r"killed 2 times, 1 of 2 .*--resume and fewer --workers"):
+        collect()
+    assert done == [1]
+
+
+def test_a_local_cluster_cannot_be_reached_from_elsewhere():
+    with local_cluster(1) as cluster:
+        this = psutil.Process()
+        listening = [
+            connection.laddr
+            for process in (this, *this.children(recursive=True))
+            for connection in process.net_connections("inet")
+            if connection.status == "LISTEN"
+        ]
+        assert len(listening) > 1
+        assert {address.ip for address in listening} == {"127.0.0.1"}
+        assert not cluster.scheduler_info["services"].get("dashboard") or _status(cluster) == 404
+
+
+def _status(cluster):
+    port = cluster.scheduler_info["services"]["dashboard"]
+    try:
+        return urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10).status
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 @pytest.mark.parametrize("where", [{"workers": 2}, {"workers": 2, "dask": "local"}], ids=["processes", "dask"])

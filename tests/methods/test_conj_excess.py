@@ -90,8 +90,8 @@ def test_observations_on_a_grid_get_the_noise_that_simulations_got():
 
 
 def test_models_saved_before_go_on_by_distance():
-    header, _ = serialisation.MIGRATIONS[4]({"format": 4, "method": "nsm-bayes-conj", "config": {}}, {})
-    assert header == {"format": 5, "method": "nsm-bayes-conj", "config": {"excess": None}}
+    header, _ = serialisation.MIGRATIONS[5]({"format": 5, "method": "nsm-bayes-conj", "config": {}}, {})
+    assert header == {"format": 6, "method": "nsm-bayes-conj", "config": {"excess": None}}
 
 
 def test_the_report_shows_data_model_and_excess(method, tmp_path):

@@ -1,6 +1,7 @@
 """What other processes are given to do in the tests of the runner; they import it by name."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -14,6 +15,15 @@ def dull_repeats(experiment, seed, seeds, *, effort, progress):
     """Stands in for the repeats of an experiment, in another process: tells which one it was."""
     del experiment, seed, effort, progress
     return [RepeatResult(own, [], [], {"0:process": np.array(os.getpid())}) for own in seeds]
+
+
+def die(folder, deaths):
+    """Kill the process at the first attempts, as many as `deaths`; then return it."""
+    attempts = len(list(folder.glob(f"{deaths}-*")))
+    if attempts < deaths:
+        (folder / f"{deaths}-{attempts}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return deaths
 
 
 def _wait(seconds):

@@ -1,0 +1,158 @@
+"""Kills at any moment, of real processes: what was there before is there afterwards, or what was being written, whole.
+
+Four kinds: while a model is overwritten, while one is trained and saved, during `nsmbayes infer --out`, and during
+`nsmbayes reproduce`, which is then taken up again until it ends, and compared with a run that nobody killed.
+"""
+
+import csv
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nsmbayes as nsm
+from attacks.result import Result
+
+ROOT = Path(__file__).parents[1]
+_KILLS_IN_A_ROW = 5  # of one run of an experiment
+_SAVE = """
+import sys
+import nsmbayes as nsm
+one, other = nsm.load(sys.argv[1]), nsm.load(sys.argv[2])
+print("ready", flush=True)
+while True:
+    one.save(sys.argv[3], overwrite=True)
+    other.save(sys.argv[3], overwrite=True)
+"""
+_TRAIN = """
+import sys
+import nsmbayes as nsm
+task = nsm.tasks.get("gnk")
+theta, x = task.simulate(500, seed=0, progress=False)
+print("ready", flush=True)
+for seed in range(1000):
+    method = nsm.NSMBayesConj(task.prior, hidden=8, noise_levels=(0,)).append_simulations(theta, x)
+    method.train(seed, settings=nsm.TrainingSettings(max_epochs=20), progress=False)
+    method.save(sys.argv[1], overwrite=True)
+"""
+_COMMAND = """
+import sys
+from nsmbayes import TrainingSettings
+from nsmbayes.cli import main
+from nsmbayes.experiments import Effort
+print("ready", flush=True)
+sys.exit(main(sys.argv[1:], effort=Effort(training=TrainingSettings(max_epochs=1))))
+"""
+
+
+def run(count: int, seed: int) -> Result:
+    """Kill `count` times: of each kind a quarter."""
+    result, rng = Result(), random.Random(seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        for kind in (saves, trainings, inferences, experiments):
+            folder = Path(scratch) / kind.__name__
+            folder.mkdir()
+            kind(result, folder, rng, count // 4)
+    return result
+
+
+def kill(script: str, arguments: list[Any], rng: random.Random, *, within: float) -> bool:
+    """Start a script, and kill it some time after it is ready; whether it was still running."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            process.wait(rng.uniform(0, within))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            return True
+    return False
+
+
+def saves(result: Result, folder: Path, rng: random.Random, count: int) -> None:
+    """While a model is overwritten by another, again and again."""
+    old = ROOT / "tests" / "data" / "models-format-1"
+    known = {nsm.load(old / name).hidden: old / name for name in ("conj", "conj-paper")}
+    place = nsm.load(old / "conj").save(folder / "model")
+    for i in range(count):
+        kill(_SAVE, [*known.values(), place], rng, within=1.0)
+        _loads(result, f"save {i}", place)
+
+
+def trainings(result: Result, folder: Path, rng: random.Random, count: int) -> None:
+    """While networks are trained, and each is saved."""
+    for i in range(count):
+        place = folder / f"model-{i % 3}"
+        kill(_TRAIN, [place], rng, within=8.0)
+        if place.exists():
+            _loads(result, f"train {i}", place)
+        else:
+            result.outcomes["nothing yet"] += 1
+
+
+def _loads(result: Result, what: str, place: Path) -> None:
+    try:
+        nsm.load(place)
+        result.outcomes["whole"] += 1
+    except Exception as error:
+        result.fail(what, f"{type(error).__name__}: {error}")
+
+
+def inferences(result: Result, folder: Path, rng: random.Random, count: int) -> None:
+    """During `nsmbayes infer --out`: every file that is there is whole."""
+    task, data = nsm.tasks.get("gnk"), folder / "data.csv"
+    np.savetxt(data, task.observe(60, seed=1).x, delimiter=",", header="x", comments="")
+    model = ROOT / "tests" / "data" / "models-format-1" / "conj"
+    for i in range(count):
+        out = folder / f"out-{i}"
+        killed = kill(_COMMAND, ["infer", model, data, "--draws", 2000, "--out", out], rng, within=15.0)
+        try:
+            found = {path.name for path in out.glob("*") if path.suffix != ".tmp"}
+            if "posterior.json" in found:
+                json.loads((out / "posterior.json").read_text())
+            if "draws.csv" in found:
+                assert len(list(csv.reader((out / "draws.csv").open()))) == 2001
+            if "report.html" in found:
+                assert (out / "report.html").read_text().endswith("</html>")
+            assert killed or {"posterior.json", "draws.csv", "report.html"} <= found
+            result.outcomes["whole" if found else "nothing yet"] += 1
+        except (ValueError, AssertionError) as error:
+            result.fail(f"infer {i}", f"{type(error).__name__}: {error}")
+
+
+def experiments(result: Result, folder: Path, rng: random.Random, count: int) -> None:
+    """During `nsmbayes reproduce`: taken up again to the end, it says what a run says that nobody killed."""
+    options = ["reproduce", "gnk", "--methods", "nsm-bayes-conj", "--simulations", 300, "--repeats", 3]
+    options += ["--workers", 1, "--quiet", "--resume", "--observations", 30]
+    expected = _numbers(_finish([*options, "--out", folder / "whole"]), folder / "whole")
+    for i in range(0, count, _KILLS_IN_A_ROW):
+        out = folder / f"cut-{i}"
+        kills = min(_KILLS_IN_A_ROW, count - i)
+        for _ in range(kills):
+            kill(_COMMAND, [*options, "--out", out], rng, within=20.0)
+        said = _finish([*options, "--out", out])
+        if said.returncode == 0 and _numbers(said, out) == expected:
+            result.outcomes["taken up, identical"] += kills
+        else:
+            result.fail(f"reproduce {i}", f"exit status {said.returncode}: {said.stderr[-300:]}")
+
+
+def _finish(arguments: list[Any]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _COMMAND, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def _numbers(said: subprocess.CompletedProcess[str], folder: Path) -> list[Any]:
+    """All rows without their times."""
+    if said.returncode != 0:
+        return []
+    timed = ("train_s", "infer_s", "compiled")
+    documents = [json.loads(path.read_text()) for path in sorted(folder.glob("*/seed-*.json"))]
+    return [{k: v for k, v in row.items() if k not in timed} for each in documents for row in each["rows"]]

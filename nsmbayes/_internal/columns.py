@@ -1,0 +1,91 @@
+"""Columns by name: observations are brought into the order of the simulations, or refused."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.text import listed
+from nsmbayes.errors import InputError
+
+Names = tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers with a name for each column; wherever a DataFrame is accepted, this is as well."""
+
+    values: Float[np.ndarray, "n d"]
+    columns: Names
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+
+def column_names(value: Any) -> Names:
+    """The column names of a DataFrame or a table; None for an array, and for the numbers that pandas makes up."""
+    columns = getattr(value, "column_names", getattr(value, "columns", None))
+    if columns is None or isinstance(columns, str) or list(columns) == list(range(len(columns))):
+        return None
+    return tuple(map(str, columns))
+
+
+def check_names(names: Any, argument: str, count: int | None = None) -> tuple[str, ...]:
+    """`names` as a tuple of `count` different strings that can be written to a file."""
+    checks.instance(names, argument, tuple | list, "a tuple, e.g. ('alpha', 'beta')")
+    names = tuple(names)
+    count = len(names) if count is None else count
+    if len(names) != count or not all(isinstance(name, str) for name in names) or len(set(names)) != count:
+        shown = listed(tuple(map(repr, names)))
+        raise InputError(f"`{argument}` must be {count} different strings; got {shown or 'none'}.")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"`{argument}` has a name that is no valid text: {listed(names)}. Rename it.") from error
+    return names
+
+
+def named_matrix(
+    value: Any,
+    argument: str,
+    known: Names,
+    *,
+    width: int | None = None,
+    width_is: str,
+    of: str = "the simulations",
+    note: bool = True,
+) -> Float[np.ndarray, "n d"]:
+    """`value` as `checks.matrix` has it, with its columns in the order of the names `known`, those `of` something.
+
+    Other names than these are refused. Columns without names are taken as they come, by default with a warning where
+    there is more than one.
+    """
+    if known is not None and width is not None and len(known) != width:
+        raise InputError(f"`x_names` must be {width} names, one per column of x; got {len(known)}: {listed(known)}.")
+    found = column_names(value)
+    if known is not None and found is not None and sorted(found) != sorted(known):
+        raise InputError(
+            f"`{argument}` has the columns {listed(found)}, but those of {of} are {listed(known)}. Select or rename "
+            f"them, or pass the values alone, in the order of {of}: np.asarray({argument})."
+        )
+    matrix = checks.matrix(value, argument, width=width, width_is=width_is)
+    if known is None:
+        return matrix
+    if found is None:
+        if note:
+            warn_unnamed(argument, known, of)
+        return matrix
+    return matrix[:, [found.index(name) for name in known]]
+
+
+def warn_unnamed(argument: str, known: tuple[str, ...], of: str) -> None:
+    """Warn that columns without names are taken as those that are known, unless there is only one."""
+    if len(known) > 1:
+        warnings.warn(
+            f"`{argument}` has no column names: its columns are taken to be {listed(known)}, in the order of {of}. "
+            "Pass a DataFrame with these names to be sure.",
+            stacklevel=5,
+        )

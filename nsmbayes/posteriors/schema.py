@@ -1,0 +1,127 @@
+"""What a saved posterior must be: checked before its arrays are read, and before anything is built from them."""
+
+from typing import Any
+
+import numpy as np
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.columns import check_names
+from nsmbayes.calibration import CalibrationResult, CalibrationStatus
+from nsmbayes.errors import InputError
+from nsmbayes.serialisation import MOST_COLUMNS, Shapes, check_fields, require_array
+
+_FOREIGN = "The posterior was not written by nsmbayes, or is damaged."
+_REQUIRED = {
+    "draws": "chains draws d",
+    "x": "n d_x",
+    "mean": "d",
+    "covariance": "d d",
+    "weights": "n",
+    "prior.mean": "d",
+    "prior.covariance": "d d",
+}
+_OPTIONAL = {
+    "location": "d_x",
+    "scatter": "d_x d_x",
+    "suspects.values": "n",
+    "suspects.found": "n",
+    "suspects.expected": "n",
+    "suspects.column": "n",
+    "influence.kl": "n",
+    "influence.reliable": "n",
+    "result.acceptance_rate": "chains",
+    "result.divergences": "chains",
+    "result.r_hat": "d",
+    "result.ess_bulk": "d",
+    "result.ess_tail": "d",
+    "calibration.betas": "tried",
+    "calibration.coverages": "tried",
+    "calibration.minimiser": "d",
+}
+_KINDS = {"influence.reliable": "b", "result.divergences": "iu", "suspects.column": "iu"}  # all others are floats
+_DIAGNOSTICS = ("influence.kl", "result.r_hat", "result.ess_bulk", "result.ess_tail")  # may be unknown or infinite
+_LARGEST = 1e150  # of which squares can be computed
+_HEADER = {
+    "posterior": str,
+    "label": str,
+    "parameter_names": list,
+    "x_names": list | None,
+    "beta": int | float,
+    "gaussian": bool,
+    "note": str | None,
+    "calibration": dict | None,
+    "certificate": dict,
+}
+
+
+def check_shapes(header: dict[str, Any], shapes: Shapes) -> None:
+    """Refuse arrays whose names or shapes are not those of one posterior; those of a method are not looked at."""
+    if "posterior" not in header:
+        return
+    sizes: dict[str, int] = {}
+    for name, dimensions in (_REQUIRED | _OPTIONAL).items():
+        if name not in shapes:
+            if name in _REQUIRED:
+                raise InputError(f"The saved posterior lacks the array {name!r}. {_FOREIGN}")
+            continue
+        expected = dimensions.split()
+        if len(expected) != len(shapes[name]) or any(
+            sizes.setdefault(dimension, size) != size for dimension, size in zip(expected, shapes[name], strict=True)
+        ):
+            raise InputError(
+                f"The saved array {name!r} must have shape ({', '.join(expected)}), with "
+                f"{', '.join(f'{key} = {size}' for key, size in sizes.items())}; found {shapes[name]}. {_FOREIGN}"
+            )
+    if unknown := sorted(set(shapes) - set(_REQUIRED | _OPTIONAL)):
+        raise InputError(f"The saved posterior has an array {unknown[0]!r:.60} that this version does not know.")
+    if not all(sizes[name] > 0 for name in ("chains", "draws", "n")) or not all(
+        0 < sizes[name] <= MOST_COLUMNS for name in ("d", "d_x")
+    ):
+        raise InputError(f"A saved posterior must have 1 to {MOST_COLUMNS} columns and parameters; found {sizes}.")
+
+
+def check_header(header: dict[str, Any], d: int, d_x: int) -> None:
+    """Refuse a header whose entries are missing, or of another type, or do not fit d parameters and d_x columns."""
+    for name, kind in _HEADER.items():
+        if name not in header:
+            raise InputError(f"The saved posterior lacks {name!r}: it was not written by nsmbayes.")
+        if not isinstance(header[name], kind):
+            raise InputError(f"{name!r} of the saved posterior is a {type(header[name]).__name__}. {_FOREIGN}")
+    check_names(header["parameter_names"], "parameter_names", d)
+    if header["x_names"] is not None:
+        check_names(header["x_names"], "x_names", d_x)
+    checks.positive(header["beta"], "beta")
+
+
+def check_values(arrays: dict[str, np.ndarray]) -> None:
+    """Refuse numbers that no posterior has."""
+    for name, array in arrays.items():
+        if array.dtype.kind not in _KINDS.get(name, "f"):
+            raise InputError(f"The saved array {name!r} must not hold {array.dtype}. {_FOREIGN}")
+        if name not in _DIAGNOSTICS:
+            require_array(arrays, name)
+    weights, variances = arrays["weights"], np.diag(arrays["covariance"])
+    if (weights < 0).any() or (weights > 1 + 1e-9).any() or (variances <= 0).any():
+        raise InputError(f"The saved weights must lie in [0, 1] and variances be positive. {_FOREIGN}")
+    if any(np.abs(arrays[name]).max() > _LARGEST for name in ("draws", "mean", "covariance")):
+        raise InputError(f"The saved draws and moments must be at most {_LARGEST:g} in size. {_FOREIGN}")
+    if "suspects.column" in arrays and not (arrays["suspects.column"] < arrays["x"].shape[1]).all():
+        raise InputError(f"The saved array 'suspects.column' must name columns of x. {_FOREIGN}")
+
+
+def read_calibration(document: dict[str, Any] | None, arrays: dict[str, np.ndarray]) -> CalibrationResult | None:
+    """How the learning rate was chosen, as it was saved."""
+    if document is None:
+        return None
+    check_fields(document, CalibrationResult, "the calibration of a saved posterior")
+    status = checks.choice(document.get("status"), "status", tuple(CalibrationStatus.__members__))
+    for name, kind in {"method": str, "sequential": bool}.items():
+        if not isinstance(document.get(name), kind):
+            raise InputError(f"{name!r} of the saved calibration must be a {kind.__name__}. {_FOREIGN}")
+    checks.positive(document.get("beta"), "beta")
+    checks.fraction(document.get("target"), "target")
+    for name in ("bootstraps", "degenerate"):
+        checks.integer(document.get(name), name)
+    found: dict[str, Any] = {name: require_array(arrays, f"calibration.{name}") for name in ("betas", "coverages")}
+    found |= {"minimiser": arrays.get("calibration.minimiser"), "status": CalibrationStatus[status]}
+    return CalibrationResult(**(document | found))
