@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsmbayes.cli.arguments import parser
+from nsmbayes.cli.interrupts import INTERRUPTED, end, prompt_interrupts
 from nsmbayes.errors import (
     BudgetError,
     ConvergenceError,
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 _USER_ERRORS = (InputError, TrainingError, NotTrainedError, ConvergenceError, BudgetError, FailedRepeatsError, OSError)
 
 
+def entry() -> None:
+    """Run the command and end the process with its exit code.
+
+    After Ctrl-C it ends at once: a compiled program may still be running, and Python would wait for it, or crash.
+    """
+    code = main()
+    if code == INTERRUPTED:
+        end()
+    sys.exit(code)
+
+
 def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = None) -> int:
     """Parse the command line, run the command, and turn errors that users can fix into one line on stderr.
 
@@ -30,7 +42,7 @@ def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = No
     """
     options = parser().parse_args(arguments)
     try:
-        with warnings.catch_warnings():
+        with prompt_interrupts(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return _run(options, effort)
     except _USER_ERRORS as error:
@@ -38,15 +50,17 @@ def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = No
         return 2
     except KeyboardInterrupt:
         print("nsmbayes: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _run(options: argparse.Namespace, effort: "Effort | None") -> int:
     """Import the command, and with it JAX, only now that there is something to run."""
     from nsmbayes.experiments import Effort
+    from nsmbayes.training import interrupts_are_final
 
     options.effort = Effort() if effort is None else effort
-    return importlib.import_module(f"nsmbayes.cli.{options.command}").run(options)
+    with interrupts_are_final():  # a command that was interrupted does not go on with half of a network
+        return importlib.import_module(f"nsmbayes.cli.{options.command}").run(options)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -14,7 +14,7 @@ from nsmbayes.posteriors import Posterior, Provenance
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.robustness import certify
 from nsmbayes.serialisation import decode, encode, require_array, write_model
-from nsmbayes.training import TrainingHistory
+from nsmbayes.training import Stopped, TrainingHistory
 
 _UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
@@ -26,6 +26,8 @@ class Method(ABC):
     label: str  # for readers
     amortised: str  # "fully", "partially" or "no"
     history: TrainingHistory | None = None
+    interrupted: bool = False
+    """Whether the training of its network was ended by Ctrl-C; posteriors then say so."""
 
     def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
         self.prior = prior
@@ -54,7 +56,10 @@ class Method(ABC):
         """The posterior given observations (n, d_x)."""
 
     def _provenance(self) -> Provenance:
-        return Provenance(self.name, self.label, self.parameter_names, certify)
+        return Provenance(self.name, self.label, self.parameter_names, certify, self.interrupted)
+
+    def _record(self, history: TrainingHistory) -> None:
+        self.history, self.interrupted = history, history.stopped == Stopped.INTERRUPTED
 
     def _charge(self, calls: int) -> None:
         """Count calls of the simulator, before they are made; raise `BudgetError` if they are too many."""
@@ -139,10 +144,11 @@ class SurrogateMethod(TrainedMethod):
             )
         arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
         config = {name: encode(value) for name, value in self.config().items()}
-        return write_model(path, {"method": self.name, "config": config}, arrays, overwrite=overwrite)
+        header = {"method": self.name, "config": config, "interrupted": self.interrupted}
+        return write_model(path, header, arrays, overwrite=overwrite)
 
     @classmethod
-    def from_saved(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
+    def from_saved(cls, config: dict[str, Any], arrays: dict[str, np.ndarray], *, interrupted: bool = False) -> Self:
         """Rebuild a method from what `save` wrote."""
         prior = GaussianPrior(require_array(arrays, "prior.mean"), require_array(arrays, "prior.covariance"))
         options = {name: decode(value) for name, value in config.items()}
@@ -154,6 +160,7 @@ class SurrogateMethod(TrainedMethod):
             raise InputError(f"The saved model lacks the option {missing[0]!r}: it was not written by nsmbayes.")
         method = build(prior, **options)
         method._restore(arrays)
+        method.interrupted = checks.flag(interrupted, "interrupted")
         return method
 
     def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:

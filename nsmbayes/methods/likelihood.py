@@ -103,7 +103,7 @@ class LikelihoodMethod(SurrogateMethod):
         scalers = Scalers(fit_standardiser(x, self.scaling, "x"), fit_standardiser(theta, "robust", "theta"))
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
         key_init, key_fit = jax.random.split(seed_key(seed))
-        density, self.history = fit_density(
+        density, history = fit_density(
             self.surrogate.build(key_init, scalers, noise=self._noise),
             scalers.theta.standardise(theta),
             scalers.x.standardise(x),
@@ -112,6 +112,7 @@ class LikelihoodMethod(SurrogateMethod):
             augment=self._augment(),
             progress=progress,
         )
+        self._record(history)
         self._learn(in_double(density), x)
         return self
 
@@ -129,15 +130,15 @@ class LikelihoodMethod(SurrogateMethod):
         """
         if isinstance(other, LikelihoodMethod):
             self._check_noise(other.density)
-            self._network, self.history, self._x_range = other.density, other.history, other.x_range
-            self.simulations_used = other.simulations_used
+            self._network, self._x_range, self.simulations_used = other.density, other.x_range, other.simulations_used
+            self.history, self.interrupted = other.history, other.interrupted
             return self
         density = checks.instance(other, "other", Density, "an nsmbayes.NLE(prior) or a surrogates.Density")
         theta, x = self._all_simulations()
         self._check_noise(density)
         self._check_density(density, theta, x)
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
-        self.history = None
+        self.history, self.interrupted = None, False
         self._learn(in_double(density), x)
         return self
 

@@ -167,7 +167,7 @@ class NSMBayesConj(SurrogateMethod):
         )
         self._warn_of_unseen(self.prior.sample((1000,), 0), theta)
         key_init, key_fit = jax.random.split(seed_key(seed))
-        family, self.history = fit(
+        family, history = fit(
             self._initial(key_init, scalers),
             _noisy_training_loss if self._noisy else _training_loss,
             scalers.theta.standardise(theta),
@@ -177,6 +177,7 @@ class NSMBayesConj(SurrogateMethod):
             augment=independent_noise(self.noise_levels[0], self.noise_levels[-1]) if self._noisy else None,
             progress=progress,
         )
+        self._record(history)
         self._network = in_double(family)
         return self
 
@@ -191,13 +192,14 @@ class NSMBayesConj(SurrogateMethod):
         Or networks of your own: an `ExponentialFamily`, or with noise levels a `NoisyFamily`.
         """
         if isinstance(other, NoisyFamily if self._noisy else ExponentialFamily):
-            self._network, self.history = in_double(other), None
+            self._network, self.history, self.interrupted = in_double(other), None, False
             return self
         method: NSMBayesConj = checks.instance(other, "other", NSMBayesConj, "an nsmbayes.NSMBayesConj(prior)")
         family = method.family
         if (own := self.network_key()) != (others := method.network_key()):
             raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
-        self._network, self.history, self.simulations_used = family, method.history, method.simulations_used
+        self._network, self.history, self.interrupted = family, method.history, method.interrupted
+        self.simulations_used = method.simulations_used
         return self
 
     def build_posterior(

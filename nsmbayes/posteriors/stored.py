@@ -39,6 +39,7 @@ class StoredPosterior(SampledPosterior):
         beta: float,
         result: Draws | None,
         calibration: CalibrationResult | None,
+        warnings: tuple[str, ...] | None,
     ):
         super().__init__(provenance, unconstrained(prior), draws, x, beta=beta, result=result, calibration=calibration)
         self.mean, self.covariance = moments
@@ -46,6 +47,8 @@ class StoredPosterior(SampledPosterior):
             gaussian, weights, location_scatter, influence,
         )  # fmt: skip
         self._factor = factor
+        if warnings is not None:
+            self.warnings = warnings
 
     @property
     def normalised(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -130,4 +133,5 @@ def load_posterior(
         beta=header["beta"],
         result=result,
         calibration=calibration,
+        warnings=tuple(header["warnings"]) if "warnings" in header else None,  # older ones are looked for again
     )
