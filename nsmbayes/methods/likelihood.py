@@ -36,6 +36,7 @@ from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_densit
 _TRAINING = TrainingSettings(
     learning_rate=3e-3, weight_decay=0.0, batch_size=512, max_epochs=40, patience=20, schedule="cosine"
 )
+_ABSURD = 1e30  # ranges of the simulations
 
 
 class LikelihoodMethod(SurrogateMethod):
@@ -175,6 +176,15 @@ class LikelihoodMethod(SurrogateMethod):
                 stacklevel=3,
             )
         return x
+
+    def _reined_in(self, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, "n d_x"]:
+        """`x` with values of absurd size moved to 1e30 times the range of the simulations beside it.
+
+        For a weight that decays it makes no difference where they are out there, but squares of them overflow.
+        """
+        low, high = self.x_range
+        with np.errstate(over="ignore"):
+            return np.clip(x, low - _ABSURD * (high - low), high + _ABSURD * (high - low))
 
     @abstractmethod
     def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> GeneralisedPosterior:

@@ -127,6 +127,8 @@ class NSMBayes(LikelihoodMethod):
         """
         x, seed = self._observations(x), checks.integer(seed, "seed")
         dequantised = self._dequantise(x, seed, 1)
+        if self._weight(x, weight).decays:
+            dequantised = self._reined_in(dequantised)
         suspects = self._suspects(dequantised, weight, seed)
         setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
         multiples = None if suspects is None else suspects.factor.values

@@ -152,6 +152,11 @@ def fit(
         )
     finally:
         bar.close()
+    if best_epoch < 0:
+        raise TrainingError(
+            "The validation loss was never finite: no weights can be preferred to those that training began with. Look "
+            "for extreme simulations, and raise `validation_fraction` if there are few."
+        )
     losses = np.asarray(history)
     typical = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
     return eqx.combine(best, frozen), TrainingHistory(

@@ -104,6 +104,14 @@ def test_a_loss_that_explodes_is_an_error():
         run(TrainingSettings(max_epochs=3), loss=lambda model, theta, x: jnp.log(-1 - squared(model, theta, x)))
 
 
+def test_a_validation_loss_that_is_never_finite_is_an_error():
+    model, theta, x = problem()
+    held_out = np.asarray(jax.random.permutation(jax.random.split(jax.random.key(0))[1], 2000))[:400]
+    x[held_out] = np.nan
+    with pytest.raises(TrainingError, match="validation loss was never finite"):
+        fit(model, squared, theta, x, settings=TrainingSettings(max_epochs=3), key=jax.random.key(0), progress=False)
+
+
 def test_fewer_simulations_than_a_batch():
     model, _ = run(TrainingSettings(learning_rate=0.05, max_epochs=200, patience=200), m=50)
     assert float(model.slope[0]) == pytest.approx(2, abs=0.1)
