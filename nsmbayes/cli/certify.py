@@ -1,4 +1,7 @@
-"""Certify the robustness of a posterior, and list the observations it distrusts. Exits with 0 if robust, 1 if not."""
+"""Certify the robustness of a posterior, and list the observations it distrusts.
+
+Exits with 0 if robust, 1 if not, 2 if it could not be told.
+"""
 
 import argparse
 import json

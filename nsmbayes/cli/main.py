@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,15 @@ _USER_ERRORS = (InputError, TrainingError, NotTrainedError, ConvergenceError, Bu
 def entry() -> None:
     """Run the command and end the process with its exit code.
 
-    After Ctrl-C it ends at once: a compiled program may still be running, and Python would wait for it, or crash.
+    After Ctrl-C it ends at once: a compiled program may still be running, and Python would wait for it, or crash. A
+    failure that nobody expected ends with 2, as other errors do: 1 is an answer of `certify`.
     """
-    code = main()
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        print("nsmbayes: this is an error of the package; please report it with the lines above", file=sys.stderr)
+        code = 2
     if code == INTERRUPTED:
         end()
     sys.exit(code)

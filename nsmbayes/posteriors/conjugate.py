@@ -1,5 +1,6 @@
 """The NSM-Bayes-conj posterior (Proposition 1): Gaussian, in closed form, from sums over observations."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from nsmbayes.losses.statistics import DataStatistics
 from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension
+
+_FINEST = 0.1  # prior standard deviations: what the default resolution is, for methods without one
 
 
 class ConjugatePosterior(Posterior):
@@ -148,14 +151,22 @@ class ConjugatePosterior(Posterior):
         """The posterior for another Gaussian prior, from the same sums and with the same beta."""
         return self._replace(prior=same_dimension(as_gaussian(prior), self.dim))
 
-    def _notes(self) -> list[str]:
-        lowered = int((self.learning_rates < self.beta).sum())
-        if not lowered:
-            return []
-        return [
-            f"In {lowered} of {self.dim} directions the learning rate was lowered: the surrogate is not trusted to "
-            f"know any of them\nto better than {self.resolution:g} prior standard deviations."
-        ]
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before its numbers are used: also where the data ask for more than its family can say."""
+        limit = self.resolution or _FINEST
+        rates = direction_rates(self.beta, diagonalise(self.prior, self.statistics.total)[1], limit)
+        found = super().warnings
+        if not (narrow := int((rates < self.beta).sum())):
+            return found
+        lowered = "there the learning rate was lowered, but" if self.resolution else "and"
+        return (
+            *found,
+            f"The observations, {self.n:,} of them, ask for more than NSM-Bayes-conj can say: in {narrow} of "
+            f"{self.dim} directions for less than {limit:g} prior standard deviations. Its family is linear in theta, "
+            f"with an error that does not shrink with more data: {lowered} the posterior can be narrow and wrong. "
+            "Compare with NSMBayes, or with the posterior of fewer observations.",
+        )
 
     def _replace(self, **changes: Any) -> "ConjugatePosterior":
         fields = {
