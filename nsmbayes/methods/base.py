@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.precision import Sheltered
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
 from nsmbayes.posteriors import Posterior, Provenance
 from nsmbayes.priors import GaussianPrior
@@ -19,7 +20,7 @@ from nsmbayes.training import Stopped, TrainingHistory
 _UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
 
-class Method(ABC):
+class Method(Sheltered, ABC):
     """A way from observations to a posterior."""
 
     name: str  # on the command line and in saved models
@@ -183,7 +184,7 @@ class SurrogateMethod(TrainedMethod):
                 f"{outside[worst]:.0%} of the prior lies where {self.parameter_names[worst]} was never simulated (the "
                 f"simulations reach from {theta[:, worst].min():.4g} to {theta[:, worst].max():.4g}): the surrogate "
                 "extrapolates there. Simulate from the prior, or from something wider.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

@@ -173,7 +173,7 @@ class LikelihoodMethod(SurrogateMethod):
             warnings.warn(
                 f"{outside.size} of {len(x)} observations lie outside the range of the simulations (rows "
                 f"{checks.shown(outside)}): the surrogate extrapolates there.",
-                stacklevel=3,
+                stacklevel=4,
             )
         return x
 
@@ -221,7 +221,7 @@ class LikelihoodMethod(SurrogateMethod):
                 f"The chains of the {self.label} posterior have not converged (R-hat {result.r_hat.max():.2f}, ESS "
                 f"{result.ess_bulk.min():.0f}): it may have several modes, see `modes()`. Raise `warmup`, "
                 "`draws` or `chains`.",
-                stacklevel=3,
+                stacklevel=4,
             )
         return posterior
 

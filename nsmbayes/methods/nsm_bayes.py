@@ -184,7 +184,7 @@ class NSMBayes(LikelihoodMethod):
             warnings.warn(
                 f"More than half of the values of column {checks.shown(np.asarray(columns))} are the same: distances "
                 "are measured by the scale of the others.",
-                stacklevel=5,
+                stacklevel=6,
             )
         return centre
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.precision import Sheltered
 from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.arviz import inference_data
@@ -37,7 +38,7 @@ class Provenance(NamedTuple):
     """Whether the training of its network was interrupted."""
 
 
-class Posterior(ABC):
+class Posterior(Sheltered, ABC):
     """A distribution over parameters given observations.
 
     Every posterior has `mean` and `covariance`, `x` (the observations), `beta` (the learning rate) and `calibration`
