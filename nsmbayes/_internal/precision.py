@@ -6,6 +6,7 @@ package neither depends on nor changes the user's settings.
 """
 
 import functools
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nsmbayes._internal.compilation import keep_compiled_programs
+from nsmbayes.errors import InputError
 
 keep_compiled_programs()  # here, because every module that computes imports this one
 
@@ -75,7 +77,19 @@ def double_precision(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Sheltered:
-    """A base class: what its subclasses offer (methods and properties without underscore) is `sheltered`."""
+    """A base class: what its subclasses offer (methods and properties without underscore) is `sheltered`.
+
+    Their objects are pickled in double precision: JAX would otherwise read float64 as float32 in another process.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            return _unpickled, (type(self), double_precision(pickle.dumps)(self.__dict__))
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            raise InputError(
+                f"This {type(self).__name__} cannot be pickled ({error}). Save it with save(path), and read it with "
+                "nsmbayes.load(path) in the other process."
+            ) from error
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -86,6 +100,13 @@ class Sheltered:
                 setattr(cls, name, found)
                 if isinstance(found, functools.cached_property):
                     found.__set_name__(cls, name)
+
+
+@double_precision
+def _unpickled(cls: type, data: bytes) -> Any:
+    found = cls.__new__(cls)
+    found.__dict__.update(pickle.loads(data))
+    return found
 
 
 def _sheltered_member(member: Any) -> Any:

@@ -1,5 +1,6 @@
 """Posteriors on disk: what one knows without its network."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,11 @@ class StoredPosterior(SampledPosterior):
         return Posterior._about_observations(self)
 
 
+def _kept(read_certificate: Callable[[dict[str, Any]], Any], document: dict[str, Any], _: Posterior) -> Any:
+    """The certificate that was saved, as the function that certifies."""
+    return read_certificate(document)
+
+
 def load_posterior(
     header: dict[str, Any], arrays: dict[str, np.ndarray], read_certificate: Callable[[dict[str, Any]], Any]
 ) -> StoredPosterior:
@@ -119,7 +125,7 @@ def load_posterior(
             header["posterior"],
             header["label"],
             tuple(header["parameter_names"]),
-            lambda _: read_certificate(certificate),
+            functools.partial(_kept, read_certificate, certificate),
         ),
         draws,
         array("x"),
