@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
-from numpyro.distributions import biject_to
+from numpyro.distributions import biject_to, constraints
 from scipy import stats
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
+
+_DRAWS_FOR_UNITS = 200
 
 
 class GaussianPrior:
@@ -93,12 +95,15 @@ def as_gaussian(prior: Any) -> GaussianPrior:
 
 
 class UnconstrainedPrior(eqx.Module):
-    """Any numpyro distribution over theta, mapped to R^d by the bijector of its support.
+    """Any numpyro distribution over theta, mapped to R^d by the bijector of its support, and there to other units.
 
-    `log_prob(u)` is the log density of u, the unconstrained theta, including the Jacobian.
+    `log_prob(u)` is the log density of the unconstrained theta at u, including the Jacobian of the bijector. The units
+    are powers of 1024: parameters of 1e-5 beside others of 1e5 are then of similar size for samplers, and those of an
+    ordinary size stay as they are.
     """
 
     distribution: Any
+    units: Float[Array, " d"]
 
     @property
     def dim(self) -> int:
@@ -111,17 +116,17 @@ class UnconstrainedPrior(eqx.Module):
 
     def constrain(self, u: Float[Array, " d"]) -> Float[Array, " d"]:
         """theta in the user's space."""
-        return biject_to(self.distribution.support)(u)
+        return biject_to(self.distribution.support)(self.units * u)
 
     def unconstrain(self, theta: Float[Array, " d"]) -> Float[Array, " d"]:
         """The inverse of `constrain`."""
-        return biject_to(self.distribution.support).inv(theta)
+        return biject_to(self.distribution.support).inv(theta) / self.units
 
     def log_prob(self, u: Float[Array, " d"]) -> Float[Array, ""]:
         """log density of u in R^d."""
         transform = biject_to(self.distribution.support)
-        theta = transform(u)
-        jacobian = transform.log_abs_det_jacobian(u, theta)
+        theta = transform(self.units * u)
+        jacobian = transform.log_abs_det_jacobian(self.units * u, theta)
         return self.distribution.log_prob(theta) + jnp.sum(jacobian)
 
 
@@ -135,7 +140,8 @@ def unconstrain_rows(prior: UnconstrainedPrior, theta: Float[np.ndarray, "m d"])
 def unconstrained(prior: Any) -> UnconstrainedPrior:
     """Any prior that this package accepts, ready for sampling in R^d."""
     if isinstance(prior, GaussianPrior):
-        return UnconstrainedPrior(dist.MultivariateNormal(jnp.asarray(prior.mean), jnp.asarray(prior.covariance)))
+        gaussian = dist.MultivariateNormal(jnp.asarray(prior.mean), jnp.asarray(prior.covariance))
+        return UnconstrainedPrior(gaussian, _units(prior.std))
     if not isinstance(prior, dist.Distribution):
         raise InputError(
             f"`prior` must be an nsmbayes.GaussianPrior or a numpyro distribution; got {type(prior).__name__}."
@@ -147,9 +153,17 @@ def unconstrained(prior: Any) -> UnconstrainedPrior:
         )
     if prior.support is None or prior.support.is_discrete:
         raise InputError("`prior` must be continuous: a discrete parameter has no gradient for the sampler.")
-    return UnconstrainedPrior(
-        jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array_like(a) else a, prior)
-    )
+    prior = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array_like(a) else a, prior)
+    spread = np.ones(prior.event_shape[0])
+    if prior.support == constraints.independent(constraints.real, 1) or prior.support == constraints.real_vector:
+        # Quartiles: there may be no variance. A bijector from a part of R^d brings units of its own.
+        draws = np.asarray(prior.sample(jax.random.key(0), (_DRAWS_FOR_UNITS,)))
+        spread = np.ptp(np.quantile(draws, (0.25, 0.75), axis=0), axis=0)
+    return UnconstrainedPrior(prior, _units(spread))
+
+
+def _units(spread: Float[np.ndarray, " d"]) -> Float[Array, " d"]:
+    return jnp.asarray(1024.0 ** np.rint(np.log2(np.where(spread > 0, spread, 1.0)) / 10))
 
 
 @double_precision

@@ -4,6 +4,7 @@ Programs are compiled fast and run slowly, here and in the processes that tests 
 compilation. `JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= make test` compiles them as users do.
 """
 
+import contextlib
 import os
 
 from jaxtyping import install_import_hook
@@ -44,6 +45,8 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from support.reference import random_family  # noqa: E402
 
+from nsmbayes.training import loop  # noqa: E402
+
 
 @pytest.fixture
 def x64():
@@ -60,6 +63,27 @@ def optimised():
     jax.config.update(name, False)
     yield
     jax.config.update(name, before)
+
+
+@pytest.fixture
+def interrupted_training(monkeypatch):
+    """Ctrl-C in training, after some epochs of all trainings together."""
+
+    @contextlib.contextmanager
+    def interrupted(after):
+        epoch, calls = loop.run_epoch, []
+
+        def counted(*args):
+            calls.append(1)
+            if len(calls) > after:
+                raise KeyboardInterrupt
+            return epoch(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "run_epoch", counted)
+            yield
+
+    return interrupted
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
 """The command line."""
 
-from nsmbayes.cli.main import main
+from nsmbayes.cli.main import entry, main
 
-__all__ = ["main"]
+__all__ = ["entry", "main"]

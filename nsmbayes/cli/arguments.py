@@ -100,7 +100,7 @@ COMMANDS = {
     "infer": Command("Apply a saved model to observations in a CSV file, one observation per row.", _infer),
     "certify": Command(
         "Certify the robustness of a posterior, and list the observations it distrusts. Exits with 0 if robust, 1 if "
-        "not.",
+        "not, 2 if it could not be told.",
         _certify,
     ),
     "reproduce": Command("Run an experiment of the paper, or another one, and score the posteriors.", _reproduce),

@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
         "beta": posterior.beta,
         "n": posterior.n,
         "weights": posterior.weights.tolist(),
+        "warnings": posterior.warnings,
     }
     write_text(options.out / "posterior.json", json.dumps(result, indent=2) + "\n")
     table = io.StringIO()

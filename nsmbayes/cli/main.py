@@ -4,12 +4,14 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsmbayes._internal.text import escape
 from nsmbayes.cli.arguments import parser
+from nsmbayes.cli.interrupts import INTERRUPTED, end, prompt_interrupts
 from nsmbayes.errors import (
     BudgetError,
     ConvergenceError,
@@ -27,6 +29,23 @@ _LINE = "\n"
 _CLOSED = 141  # what shells say of a command that wrote to a closed pipe
 
 
+def entry() -> None:
+    """Run the command and end the process with its exit code.
+
+    After Ctrl-C it ends at once: a compiled program may still be running, and Python would wait for it, or crash. A
+    failure that nobody expected ends with 2, as other errors do: 1 is an answer of `certify`.
+    """
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        print("nsmbayes: this is an error of the package; please report it with the lines above", file=sys.stderr)
+        code = 2
+    if code == INTERRUPTED:
+        end()
+    sys.exit(code)
+
+
 def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = None) -> int:
     """Parse the command line, run the command, and turn errors that users can fix into one line on stderr.
 
@@ -34,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = No
     """
     options = parser().parse_args(arguments)
     try:
-        with warnings.catch_warnings():
+        with prompt_interrupts(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
             status = _run(options, effort)
             sys.stdout.flush()
@@ -49,7 +68,7 @@ def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = No
         return 2
     except KeyboardInterrupt:
         print("nsmbayes: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _discard_closed_output() -> bool:
@@ -67,9 +86,11 @@ def _discard_closed_output() -> bool:
 def _run(options: argparse.Namespace, effort: "Effort | None") -> int:
     """Import the command, and with it JAX, only now that there is something to run."""
     from nsmbayes.experiments import Effort
+    from nsmbayes.training import interrupts_are_final
 
     options.effort = Effort() if effort is None else effort
-    return importlib.import_module(f"nsmbayes.cli.{options.command}").run(options)
+    with interrupts_are_final():  # a command that was interrupted does not go on with half of a network
+        return importlib.import_module(f"nsmbayes.cli.{options.command}").run(options)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

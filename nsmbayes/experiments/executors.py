@@ -3,11 +3,12 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from nsmbayes.errors import FailedRepeatsError, InputError
@@ -43,17 +44,33 @@ def _in_one_pool(work: Callable[[Group], Done], groups: Sequence[Group], workers
     places = context.Queue()
     for place in range(workers):
         places.put(place)
-    pool = ProcessPoolExecutor(workers, context, initializer=_settle, initargs=(places, workers, os.getpid()))
+    reader, writer = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, initializer=_settle, initargs=(places, workers, reader))
     try:
-        futures = {pool.submit(work, group): group for group in groups}
+        with _deaf_to_interrupts():
+            futures = {pool.submit(work, group): group for group in groups}
         for future in as_completed(futures):
             yield futures[future], future.result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        writer.close()  # workers end at once, also those that have not finished
+        pool.shutdown(cancel_futures=True)
 
 
-def _settle(places: Any, workers: int, parent: int) -> None:
-    """Take this process's share of the cores, and make sure that it ends with its parent."""
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started within do not hear Ctrl-C, which a terminal sends to all: their parent decides."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _settle(places: Any, workers: int, reader: Connection) -> None:
+    """Take this process's share of the cores, and end when the parent closes the other end of `reader`, or dies."""
     place = places.get()
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -61,8 +78,8 @@ def _settle(places: Any, workers: int, parent: int) -> None:
             os.sched_setaffinity(0, mine)
 
     def watch():
-        while os.getppid() == parent:
-            time.sleep(1.0)
+        with contextlib.suppress(OSError):
+            reader.poll(None)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

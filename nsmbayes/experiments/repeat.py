@@ -10,6 +10,7 @@ from nsmbayes.experiments.oracle import has_oracle
 from nsmbayes.experiments.rows import Row, Trace
 from nsmbayes.experiments.spec import Experiment
 from nsmbayes.posteriors import Posterior
+from nsmbayes.training import interrupts_are_final
 
 
 class RepeatResult(NamedTuple):
@@ -34,8 +35,9 @@ def run_group(
     contamination: that of the preset's NLE, or for the default preset the exact one where there is one.
     """
     first = seeds[0] - (seeds[0] - seed) % experiment.repeats_per_network
-    cache = MethodCache(experiment, first, effort=effort, progress=progress)
-    return [_run_repeat(experiment, cache, own, own - seed) for own in seeds]
+    with interrupts_are_final():
+        cache = MethodCache(experiment, first, effort=effort, progress=progress)
+        return [_run_repeat(experiment, cache, own, own - seed) for own in seeds]
 
 
 def _run_repeat(experiment: Experiment, cache: MethodCache, seed: int, repeat: int) -> RepeatResult:

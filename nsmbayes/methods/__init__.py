@@ -40,4 +40,4 @@ def load(path: str | Path) -> Any:
     name, config = header.get("method"), header.get("config")
     if not isinstance(name, str) or not hasattr(METHODS.get(name), "from_saved") or not isinstance(config, dict):
         raise InputError(f"`path` {path} holds a method {name!r:.60} that this version does not know.")
-    return METHODS[name].from_saved(config, arrays)
+    return METHODS[name].from_saved(config, arrays, interrupted=header.get("interrupted", False))

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import Names, check_names, column_names, named_matrix, warn_unnamed
+from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.random import dequantised
 from nsmbayes._internal.text import listed
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
@@ -17,12 +18,12 @@ from nsmbayes.posteriors import Posterior, Provenance
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.robustness import certify
 from nsmbayes.serialisation import decode, encode, require_array, write_model
-from nsmbayes.training import TrainingHistory
+from nsmbayes.training import Stopped, TrainingHistory
 
 _UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
 
-class Method(ABC):
+class Method(Sheltered, ABC):
     """A way from observations to a posterior."""
 
     name: str  # on the command line and in saved models
@@ -31,6 +32,8 @@ class Method(ABC):
     history: TrainingHistory | None = None
     x_names: Names = None
     """The columns of x by name, where they have names: given, or those of the simulations."""
+    interrupted: bool = False
+    """Whether the training of its network was ended by Ctrl-C; posteriors then say so."""
 
     def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
         self.prior = prior
@@ -56,7 +59,10 @@ class Method(ABC):
         """The posterior given observations (n, d_x)."""
 
     def _provenance(self) -> Provenance:
-        return Provenance(self.name, self.label, self.parameter_names, certify, self.x_names)
+        return Provenance(self.name, self.label, self.parameter_names, certify, self.x_names, self.interrupted)
+
+    def _record(self, history: TrainingHistory) -> None:
+        self.history, self.interrupted = history, history.stopped == Stopped.INTERRUPTED
 
     def _charge(self, calls: int) -> None:
         """Count calls of the simulator, before they are made; raise `BudgetError` if they are too many."""
@@ -170,10 +176,11 @@ class SurrogateMethod(TrainedMethod):
             )
         arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
         config = {name: encode(value) for name, value in self.config().items()}
-        return write_model(path, {"method": self.name, "config": config}, arrays, overwrite=overwrite)
+        header = {"method": self.name, "config": config, "interrupted": self.interrupted}
+        return write_model(path, header, arrays, overwrite=overwrite)
 
     @classmethod
-    def from_saved(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
+    def from_saved(cls, config: dict[str, Any], arrays: dict[str, np.ndarray], *, interrupted: bool = False) -> Self:
         """Rebuild a method from what `save` wrote."""
         options = {name: decode(value) for name, value in config.items()}
         build: Any = cls  # every method of this kind is built from a prior and its options
@@ -187,6 +194,7 @@ class SurrogateMethod(TrainedMethod):
         method = build(prior, **options)
         method._restore(arrays)
         method._check_columns()
+        method.interrupted = checks.flag(interrupted, "interrupted")
         return method
 
     def _check_columns(self) -> None:
@@ -230,7 +238,7 @@ class SurrogateMethod(TrainedMethod):
                 f"{outside[worst]:.0%} of the prior lies where {self.parameter_names[worst]} was never simulated (the "
                 f"simulations reach from {theta[:, worst].min():.4g} to {theta[:, worst].max():.4g}): the surrogate "
                 "extrapolates there. Simulate from the prior, or from something wider.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

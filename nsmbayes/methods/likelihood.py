@@ -38,6 +38,7 @@ from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_densit
 _TRAINING = TrainingSettings(
     learning_rate=3e-3, weight_decay=0.0, batch_size=512, max_epochs=40, patience=20, schedule="cosine"
 )
+_ABSURD = 1e30  # ranges of the simulations
 
 
 class LikelihoodMethod(SurrogateMethod):
@@ -109,7 +110,7 @@ class LikelihoodMethod(SurrogateMethod):
         scalers = Scalers(fit_standardiser(x, self.scaling, "x"), fit_standardiser(theta, "robust", "theta"))
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
         key_init, key_fit = jax.random.split(seed_key(seed))
-        density, self.history = fit_density(
+        density, history = fit_density(
             self.surrogate.build(key_init, scalers, noise=self._noise),
             scalers.theta.standardise(theta),
             scalers.x.standardise(x),
@@ -118,6 +119,7 @@ class LikelihoodMethod(SurrogateMethod):
             augment=self._augment(),
             progress=progress,
         )
+        self._record(history)
         self._learn(in_double(density), x)
         return self
 
@@ -135,8 +137,8 @@ class LikelihoodMethod(SurrogateMethod):
         """
         if isinstance(other, LikelihoodMethod):
             self._check_noise(other.density)
-            self._network, self.history, self._x_range = other.density, other.history, other.x_range
-            self.simulations_used = other.simulations_used
+            self._network, self._x_range, self.simulations_used = other.density, other.x_range, other.simulations_used
+            self.history, self.interrupted = other.history, other.interrupted
             self.x_names = self._same_columns(other.x_names)
             return self
         density = checks.instance(other, "other", Density, "an nsmbayes.NLE(prior) or a surrogates.Density")
@@ -144,7 +146,7 @@ class LikelihoodMethod(SurrogateMethod):
         self._check_noise(density)
         self._check_density(density, theta, x)
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
-        self.history = None
+        self.history, self.interrupted = None, False
         self._learn(in_double(density), x)
         return self
 
@@ -178,9 +180,18 @@ class LikelihoodMethod(SurrogateMethod):
             warnings.warn(
                 f"{outside.size} of {len(x)} observations lie outside the range of the simulations (rows "
                 f"{checks.shown(outside)}): the surrogate extrapolates there.",
-                stacklevel=3,
+                stacklevel=4,
             )
         return x
+
+    def _reined_in(self, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, "n d_x"]:
+        """`x` with values of absurd size moved to 1e30 times the range of the simulations beside it.
+
+        For a weight that decays it makes no difference where they are out there, but squares of them overflow.
+        """
+        low, high = self.x_range
+        with np.errstate(over="ignore"):
+            return np.clip(x, low - _ABSURD * (high - low), high + _ABSURD * (high - low))
 
     @abstractmethod
     def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> GeneralisedPosterior:
@@ -219,7 +230,7 @@ class LikelihoodMethod(SurrogateMethod):
                 f"The chains of the {self.label} posterior have not converged (R-hat {result.r_hat.max():.2f}, ESS "
                 f"{result.ess_bulk.min():.0f}): it may have several modes, see `modes()`. Raise `warmup`, "
                 "`draws` or `chains`.",
-                stacklevel=3,
+                stacklevel=4,
             )
         return posterior
 

@@ -129,6 +129,8 @@ class NSMBayes(LikelihoodMethod):
         """
         x, seed = self._observations(x), checks.integer(seed, "seed")
         dequantised = self._dequantise(x, seed, 1)
+        if self._weight(x, weight).decays:
+            dequantised = self._reined_in(dequantised)
         suspects = self._suspects(dequantised, weight, seed)
         setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
         multiples = None if suspects is None else suspects.factor.values
@@ -190,7 +192,7 @@ class NSMBayes(LikelihoodMethod):
             warnings.warn(
                 f"More than half of the values of column {checks.shown(np.asarray(columns))} are the same: distances "
                 "are measured by the scale of the others.",
-                stacklevel=5,
+                stacklevel=6,
             )
         return centre
 

@@ -186,7 +186,7 @@ class NSMBayesConj(SurrogateMethod):
             fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta"),
         )
         key_init, key_fit = jax.random.split(seed_key(seed))
-        family, self.history = fit(
+        family, history = fit(
             self._initial(key_init, scalers),
             _noisy_training_loss if self._noisy else _training_loss,
             scalers.theta.standardise(theta),
@@ -196,10 +196,12 @@ class NSMBayesConj(SurrogateMethod):
             augment=independent_noise(self.noise_levels[0], self.noise_levels[-1]) if self._noisy else None,
             progress=progress,
         )
+        self._record(history)
         if companion is not None:
             usual = companion.default_training(x.shape[1])
             most = usual.max_epochs if settings is None else min(usual.max_epochs, settings.max_epochs)
             companion.train(seed, settings=replace(usual, max_epochs=most), progress=progress)
+            self.interrupted |= companion.interrupted
         self._network, self._companion = in_double(family), companion
         return self
 
@@ -218,14 +220,15 @@ class NSMBayesConj(SurrogateMethod):
         it weights are by distance alone, and posteriors say so.
         """
         if isinstance(other, NoisyFamily if self._noisy else ExponentialFamily):
-            self._network, self._companion, self.history = in_double(other), None, None
+            self._network, self._companion = in_double(other), None
+            self.history, self.interrupted = None, False
             return self
         method: NSMBayesConj = checks.instance(other, "other", NSMBayesConj, "an nsmbayes.NSMBayesConj(prior)")
         family = method.family
         if (own := self.network_key()) != (others := method.network_key()):
             raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
-        self._network, self.history, self.simulations_used = family, method.history, method.simulations_used
-        self._companion = method._companion
+        self._network, self.history, self.interrupted = family, method.history, method.interrupted
+        self.simulations_used, self._companion = method.simulations_used, method._companion
         self.x_names = self._same_columns(method.x_names)
         return self
 

@@ -11,10 +11,12 @@ from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import Names, named_matrix
+from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.text import escape, shorten
 from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.arviz import inference_data
+from nsmbayes.posteriors.caveats import warnings_about, wrapped
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.posteriors.outliers import SHOWN, Outlier, reasons_by_number
 from nsmbayes.posteriors.saving import save_posterior
@@ -38,9 +40,11 @@ class Provenance(NamedTuple):
     """Proves what can be proved about the robustness of a posterior: `nsmbayes.robustness.certify`."""
     x_names: Names = None
     """The columns of x by name, where they have names."""
+    interrupted: bool = False
+    """Whether the training of its network was interrupted."""
 
 
-class Posterior(ABC):
+class Posterior(Sheltered, ABC):
     """A distribution over parameters given observations.
 
     Every posterior has `mean` and `covariance`, `x` (the observations), `beta` (the learning rate) and `calibration`
@@ -224,6 +228,14 @@ class Posterior(ABC):
         """
         return self.provenance.certify(self)
 
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before its numbers are used, in plain sentences; empty if there is nothing.
+
+        docs/warnings.md says what each of them means, and what to do.
+        """
+        return warnings_about(self)
+
     def summary(self) -> str:
         """A table of the marginals, and what there is to know about observations, robustness and learning rate."""
         columns = {"mean": self.mean, "sd": self.std}
@@ -236,7 +248,8 @@ class Posterior(ABC):
         for j, name in enumerate(self.parameter_names):
             numbers = "".join(f"{values[j]:>10.3f}" for values in columns.values())
             lines.append(f"{shorten(name):<12}{numbers}{self._more_columns(j)}")
-        lines += [self._about_observations(), self.certificate.wrapped(), *self._notes()]
+        lines += [self._about_observations(), self.certificate.wrapped()]
+        lines += [*map(wrapped, self.warnings), *self._notes()]
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
         return escape("\n".join(lines), keep="\n")

@@ -1,5 +1,6 @@
 """The NSM-Bayes-conj posterior (Proposition 1): Gaussian, in closed form, from sums over observations."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension
 from nsmbayes.suspects import BY_DISTANCE, Suspects
+
+_FINEST = 0.1  # prior standard deviations: what the default resolution is, for methods without one
 
 
 class ConjugatePosterior(Posterior):
@@ -163,15 +166,24 @@ class ConjugatePosterior(Posterior):
 
     def _notes(self) -> list[str]:
         said = [] if self.suspects is None else [self.suspects.describe()]
-        said += [BY_DISTANCE] if self._by_distance else []
-        lowered = int((self.learning_rates < self.beta).sum())
-        if not lowered:
-            return said
-        return [
-            *said,
-            f"In {lowered} of {self.dim} directions the learning rate was lowered: the surrogate is not trusted to "
-            f"know any of them\nto better than {self.resolution:g} prior standard deviations.",
-        ]
+        return said + ([BY_DISTANCE] if self._by_distance else [])
+
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before its numbers are used: also where the data ask for more than its family can say."""
+        limit = self.resolution or _FINEST
+        rates = direction_rates(self.beta, diagonalise(self.prior, self.statistics.total)[1], limit)
+        found = super().warnings
+        if not (narrow := int((rates < self.beta).sum())):
+            return found
+        lowered = "there the learning rate was lowered, but" if self.resolution else "and"
+        return (
+            *found,
+            f"The observations, {self.n:,} of them, ask for more than NSM-Bayes-conj can say: in {narrow} of "
+            f"{self.dim} directions for less than {limit:g} prior standard deviations. Its family is linear in theta, "
+            f"with an error that does not shrink with more data: {lowered} the posterior can be narrow and wrong. "
+            "Compare with NSMBayes, or with the posterior of fewer observations.",
+        )
 
     def _replace(self, **changes: Any) -> "ConjugatePosterior":
         fields = {

@@ -196,7 +196,8 @@ class GeneralisedPosterior(SampledPosterior):
             calibration=calibration,
         )
         self.target, self.setting, self.compression, self.suspects = target, setting, compression, suspects
-        self._dequantised = x if dequantised is None else dequantised
+        self.dequantised = x if dequantised is None else dequantised
+        """The observations as the loss has them: with noise of one grid step, where the method has `grid_steps`."""
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
@@ -261,7 +262,7 @@ class GeneralisedPosterior(SampledPosterior):
         """
         if isinstance(self.compression, CountedLoss):
             return 0.0  # in one column the rule is a lattice, and there is no finer one
-        x, loss = self._dequantised, self.target.loss
+        x, loss = self.dequantised, self.target.loss
         multiples = None if self.suspects is None else self.suspects.factor.values
         if self.compression is not None:  # errors of observations are independent: their variances add up
             some = self.compression.order[: self.compression.observations]

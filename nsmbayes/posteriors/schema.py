@@ -49,6 +49,7 @@ _HEADER = {
     "beta": int | float,
     "gaussian": bool,
     "note": str | None,
+    "warnings": list | None,
     "calibration": dict | None,
     "certificate": dict,
 }
@@ -87,6 +88,8 @@ def check_header(header: dict[str, Any], d: int, d_x: int) -> None:
             raise InputError(f"The saved posterior lacks {name!r}: it was not written by nsmbayes.")
         if not isinstance(header[name], kind):
             raise InputError(f"{name!r} of the saved posterior is a {type(header[name]).__name__}. {_FOREIGN}")
+    if not all(isinstance(warning, str) for warning in header["warnings"] or ()):
+        raise InputError(f"'warnings' of the saved posterior must be sentences. {_FOREIGN}")
     check_names(header["parameter_names"], "parameter_names", d)
     if header["x_names"] is not None:
         check_names(header["x_names"], "x_names", d_x)

@@ -1,5 +1,6 @@
 """Posteriors on disk: what one knows without its network."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,7 @@ class StoredPosterior(SampledPosterior):
         beta: float,
         result: Draws | None,
         calibration: CalibrationResult | None,
+        warnings: tuple[str, ...] | None,
     ):
         super().__init__(provenance, unconstrained(prior), draws, x, beta=beta, result=result, calibration=calibration)
         self.mean, self.covariance = moments
@@ -45,6 +47,8 @@ class StoredPosterior(SampledPosterior):
             gaussian, weights, location_scatter, influence,
         )  # fmt: skip
         self._factor = factor
+        if warnings is not None:
+            self.warnings = warnings
 
     @property
     def normalised(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -83,6 +87,11 @@ class StoredPosterior(SampledPosterior):
         return Posterior._about_observations(self)
 
 
+def _kept(certificate: Any, _: Posterior) -> Any:
+    """The certificate that was saved, as the function that certifies."""
+    return certificate
+
+
 def load_posterior(
     header: dict[str, Any], arrays: dict[str, np.ndarray], read_certificate: Callable[[dict[str, Any]], Any]
 ) -> StoredPosterior:
@@ -110,7 +119,7 @@ def load_posterior(
             header["posterior"],
             header["label"],
             tuple(header["parameter_names"]),
-            lambda _: certificate,
+            functools.partial(_kept, certificate),
             None if header["x_names"] is None else tuple(header["x_names"]),
         ),
         draws,
@@ -125,4 +134,5 @@ def load_posterior(
         beta=header["beta"],
         result=result,
         calibration=calibration,
+        warnings=None if header["warnings"] is None else tuple(header["warnings"]),
     )

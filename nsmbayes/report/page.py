@@ -64,6 +64,11 @@ def write_report(
             for label, each in shown.items()
             if not each.converged
         ),
+        *(
+            f'<p class="box warning">{html.escape(label)}: {html.escape(warning)}</p>'
+            for label, each in shown.items()
+            for warning in each.warnings
+        ),
         "<h2>Parameters</h2>",
         _parameters(posterior, truth),
         *(

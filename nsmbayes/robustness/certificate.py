@@ -56,7 +56,9 @@ class Certificate:
     constants: dict[str, float] = field(default_factory=dict)
     """Explicit constants, rounded outward; see the documentation for their names."""
     influence_bound: float | None = None
-    """KL(posterior || posterior with one observation replaced) is at most this, with the weight kept fixed."""
+    """KL(posterior || posterior with one observation replaced) is at most this, with the weight as it stands."""
+    refitted: float | None = None
+    """The same with the weight fitted again to the changed data: the largest of a few that were tried, not a bound."""
     vanishing: bool = False
     """Whether the loss of an observation tends to 0 as it moves away, as if it were not there."""
     notes: tuple[str, ...] = ()
@@ -84,8 +86,14 @@ class Certificate:
             return f"NOT certified robust: {reasons or self.theorem}."
         bound = ""
         if self.influence_bound is not None and self.influence_bound <= _INFORMATIVE:
-            bound = f"; it changes the posterior by a KL divergence of at most {self.influence_bound:.3g}"
+            bound = "; with the weight as it stands it changes the posterior by a KL divergence of at most "
+            bound += f"{self.influence_bound:.3g}{self._when_refitted()}"
         return f"Certified robust ({self.assumption}): one observation has bounded influence wherever it lies{bound}."
+
+    def _when_refitted(self) -> str:
+        if self.refitted is None:
+            return ""
+        return f" (with the weight refitted, {self.refitted:.3g} was the largest of those tried)"
 
     def wrapped(self) -> str:
         """The verdict, broken into lines for a terminal."""
@@ -119,6 +127,7 @@ class Certificate:
             "theorem": self.theorem,
             "verdict": self.verdict,
             "influence_bound": _finite_or_none(self.influence_bound),
+            "refitted": _finite_or_none(self.refitted),
             "vanishing": self.vanishing,
             "checks": {name: {"holds": check.holds, "why": check.why} for name, check in self.checks.items()},
             "constants": {name: _finite_or_none(value) for name, value in self.constants.items()},
@@ -132,7 +141,7 @@ class Certificate:
         A constant that is None comes back as infinity: a bound that was not finite says nothing, and infinity says no
         more. `robust` and `verdict` are not read; they follow from the rest.
         """
-        missing = [name for name in _FIELDS if name not in document]
+        missing = [name for name in _FIELDS if name not in document and name != "refitted"]  # older ones lack it
         if missing:
             raise InputError(f"`document` must be what Certificate.as_json() returned; it lacks {missing[0]!r}.")
         _check_types(document)
@@ -142,6 +151,7 @@ class Certificate:
             assumption=document["assumption"],
             constants={name: math.inf if value is None else value for name, value in document["constants"].items()},
             influence_bound=document["influence_bound"],
+            refitted=document.get("refitted"),
             vanishing=document["vanishing"],
             notes=tuple(document["notes"]),
         )

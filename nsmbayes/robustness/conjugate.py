@@ -1,6 +1,7 @@
 """NSM-Bayes-conj: Theorem 3 with explicit constants, and a bound on PIF_KL."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from nsmbayes.robustness.bounds.rounding import eigenvalue_range, up
 from nsmbayes.robustness.bounds.weights import WeightBounds, weight_bounds
 from nsmbayes.robustness.certificate import Certificate, Check
 from nsmbayes.robustness.parts import all_finite, check_scatter, check_weight, notes
+from nsmbayes.robustness.refit import refitted_worst_case
 from nsmbayes.surrogates import ExponentialFamily, Frame, NoisyFamily, TanhNetwork
 
 
@@ -48,7 +50,7 @@ def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
     checks["A4"] = Check(shown, lemma if shown else why)
     checks["A5"] = Check(shown, bounded if shown else why)
     checks["prior"] = Check(True, "it is Gaussian")
-    checks["scatter"] = check_scatter(centre, regular=regular)
+    checks["scatter"] = check_scatter(centre, posterior.x, regular=regular)
     certificate = Certificate(
         theorem="Theorem 3" + (" and the proposition on noise levels" if len(losses) > 1 else ""),
         checks=checks,
@@ -58,7 +60,9 @@ def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
         vanishing=weight is not None and weight.decay > 0,
         notes=notes(centre, posterior),
     )
-    return certificate if certificate.robust else certificate.without_bound()
+    if not certificate.robust:
+        return certificate.without_bound()
+    return replace(certificate, refitted=refitted_worst_case(posterior))
 
 
 def _losses(loss: DataSetLoss) -> list[tuple[float, FamilyLoss]]:
@@ -164,10 +168,7 @@ def _with_rates(posterior: ConjugatePosterior, pull: Pull, λ: Float[np.ndarray,
     k, limit = 2 * posterior.beta, posterior.resolution**-2
     changed = up(math.sqrt(2) * pull.precision)
     low = max(0.0, float(λ[0]) * (1 - 1e-9) - pull.precision)
-    # g = k / (1 + k l) up to l = (limit - 1) / k, then (1 - 1 / limit) / l
-    slope, level = k**2 / (1 + k * low) ** 2, k / (1 + k * low)
-    if k * low > limit - 1:
-        slope, level = (1 - 1 / limit) / low**2, (1 - 1 / limit) / low
+    slope, level = steepest_rate(k, limit, low)
     step = up(level * 2 * pull.mean + slope * changed * b)
     smallest = 1 + min(k * float(λ[0]) * (1 - 1e-9), limit - 1)
     largest = min(limit, 1 + k * (float(λ[-1]) + pull.precision))
@@ -177,6 +178,17 @@ def _with_rates(posterior: ConjugatePosterior, pull: Pull, λ: Float[np.ndarray,
     if relative < 1:
         spread = min(spread, relative**2 / (2 * (1 - relative)))  # e - log(1 + e) <= e^2 / 2 / (1 - |e|)
     return up(0.5 * (up(spread) + largest * step**2))
+
+
+def steepest_rate(k: float, limit: float, low: float) -> tuple[float, float]:
+    """sup |g'| and sup g over l >= low: g = k / (1 + k l) up to its kink l = (limit - 1) / k, then (1 - 1 / limit) / l.
+
+    g falls, and each part is steepest at its left end: at `low`, or at the kink, where g falls faster beyond it.
+    """
+    if k * low > limit - 1:
+        return (1 - 1 / limit) / low**2, (1 - 1 / limit) / low
+    before, beyond = k**2 / (1 + k * low) ** 2, k**2 / (limit * (limit - 1))
+    return max(before, beyond), k / (1 + k * low)
 
 
 def _total_pull(

@@ -52,7 +52,7 @@ def certify_nsm(posterior: GeneralisedPosterior) -> Certificate:
         vanishing = all(vanishes(growth, bounds) for growth in growths)
     checks["A4'"] = _check_powers(checks["A4"], imq=type(weight) is IMQ, light=prior.light)
     checks["prior"] = _check_prior(prior)
-    checks["scatter"] = check_scatter(centre, regular=regular)
+    checks["scatter"] = check_scatter(centre, posterior.dequantised, regular=regular)
     certificate = Certificate(
         theorem="Theorem 2" + (" and the proposition on noise levels" if levels[0] > 0 else ""),
         checks=checks,

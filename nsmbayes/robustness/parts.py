@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from nsmbayes.posteriors import Posterior
 from nsmbayes.robustness.bounds.weights import WeightBounds
@@ -12,6 +13,7 @@ from nsmbayes.weights import Weight
 from nsmbayes.weights.excess import JOINT
 
 _FAR = 5.0  # robust standard deviations from the bulk
+_BREAKING = 0.45  # fraction of a column that one value may take before its scatter is about to break down
 _MANY = 0.35  # fraction of observations so far away, beyond which a note warns that the scatter may break down
 
 
@@ -22,13 +24,22 @@ def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
     return Check(True, f"w is at most 1 and |dw/dr| at most {bounds.slope_over_weight / 2:.4g}")
 
 
-def check_scatter(centre: LocationScatter, *, regular: bool) -> Check:
-    """Whether the location and scatter are robust, and whether distances can be measured by them."""
+def check_scatter(centre: LocationScatter, x: Float[np.ndarray, "n d_x"], *, regular: bool) -> Check:
+    """Whether the location and scatter of `x` are robust, and whether distances can be measured by them."""
     if not centre.is_robust:
         why = f"the {centre.estimator!r} location and scatter follow a single outlier, and the weight with them"
         return Check(False, why)
     if not regular:
         return Check(False, "the scatter is singular or not finite, so that no distance can be measured by it")
+    for column, values in enumerate(x.T):
+        counts = np.unique(values, return_counts=True)[1]
+        if counts.max() >= _BREAKING * len(x):
+            return Check(
+                False,
+                f"{counts.max()} of the {len(x)} values of column {column} are the same, so that the scatter is about "
+                "to break down: with a few more it would be zero, and already one may change it manifold. Give "
+                "grid_steps if the column is discrete, or look for a stuck sensor",
+            )
     return Check(True, f"the {centre.estimator!r} estimates stay bounded while fewer than half the rows are outliers")
 
 

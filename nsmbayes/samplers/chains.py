@@ -63,6 +63,17 @@ def require_converged(result: Draws, *, max_r_hat: float = MAX_R_HAT, min_ess: f
     )
 
 
+def require_movement(result: Draws) -> Draws:
+    """`result` itself, if any chain has moved at all; otherwise a `ConvergenceError`."""
+    if np.ptp(result.positions, axis=1).any():
+        return result
+    raise ConvergenceError(
+        "No chain has moved: the density is narrower than floating-point numbers can resolve. One observation far "
+        "outside the range of the simulations can do that. Look for codes of missing values and drop them, or use "
+        "NSMBayes, which gives far observations no weight."
+    )
+
+
 def run_chains(
     run: Callable[..., tuple[Any, Any, Any, Any]],
     log_prob: LogProb,

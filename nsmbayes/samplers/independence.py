@@ -20,6 +20,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import ConvergenceError, InputError
 from nsmbayes.samplers.chains import Draws, as_traced, diagnose
 from nsmbayes.samplers.students import Population, StudentMixture, fit_students
+from nsmbayes.samplers.target import require_finite
 
 LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
 
@@ -174,6 +175,7 @@ def adapt(
         parts.append((new, *map_rows(_parts, new, log_prior, loss, data)))
         densities = _extended(densities, proposals, [part[0] for part in parts])
         population = _pool(parts, densities, proposals, best)
+        require_finite(_log_weights(population, beta), "parameters that were tried")
         share = _effective(_log_weights(_pool(parts[-1:], densities[-1:, -N:], proposals[-1:], best), beta)) / N
         arrived += temperature == 1
         stale = stale + 1 if temperature == 1 and share <= 1.05 * best_share else 0

@@ -13,13 +13,13 @@ from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
-from nsmbayes.samplers.chains import MIN_ESS, Draws, require_converged
+from nsmbayes.samplers.chains import MIN_ESS, Draws, require_converged, require_movement
 from nsmbayes.samplers.independence import FEW, adapt, resample, sample_independence
 from nsmbayes.samplers.modes import descend
 from nsmbayes.samplers.nuts import sample_nuts
 from nsmbayes.samplers.slice import sample_slice
 from nsmbayes.samplers.students import Population, StudentMixture, around
-from nsmbayes.samplers.target import Target, log_prior, log_prob, total_loss
+from nsmbayes.samplers.target import Target, log_prior, log_prob, require_finite, total_loss
 from nsmbayes.serialisation import registered
 
 _CANDIDATES, _FEW_CANDIDATES = 250, 125  # draws of the prior that each chain chooses its start from, and of up to
@@ -81,9 +81,10 @@ class NUTSSampler(Sampler):
         candidates, key = self._prior_draws(target, seed)
         best = starting_points(target, candidates, self.chains)
         start = around_modes(target, best, np.random.default_rng(seed))
-        return sample_nuts(
+        result = sample_nuts(
             log_prob, start.positions, target, scales=start.factors, warmup=self.warmup, draws=self.draws, key=key
         )
+        return require_movement(result)
 
 
 @registered
@@ -97,7 +98,7 @@ class SliceSampler(Sampler):
         """Draws of the unconstrained parameters; the same for the same seed."""
         candidates, key = self._prior_draws(target, seed)
         best = starting_points(target, candidates, self.chains)
-        return sample_slice(log_prob, best, target, warmup=self.warmup, draws=self.draws, key=key)
+        return require_movement(sample_slice(log_prob, best, target, warmup=self.warmup, draws=self.draws, key=key))
 
 
 @registered
@@ -163,6 +164,7 @@ def as_sampler(sampler: Any, **options: int) -> Sampler:
 def starting_points(target: Target, candidates: Float[np.ndarray, "k d"], chains: int) -> Float[np.ndarray, "chains d"]:
     """The best of the candidates, one from each of `chains` equal groups."""
     values = map_rows(log_prob, candidates, target).reshape(chains, -1)
+    require_finite(values, "draws of the prior")
     best = np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
     return candidates.reshape(chains, -1, candidates.shape[1])[np.arange(chains), best]
 

@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaln, logsumexp
 
+from nsmbayes.errors import ConvergenceError
+
 _FREEDOM = 8.0  # degrees of freedom of the proposals: their tails are heavier than those of most posteriors
 _BROAD = 0.1  # share of a component as wide as the whole, so that no tail is missed
 _EM_STEPS = 30
@@ -55,13 +57,13 @@ def fit_students(u: np.ndarray, weights: np.ndarray, components: int, rng: np.ra
     centre = weights @ u
     whole = _covariance(u - centre, weights)
     if components == 1:
-        return StudentMixture(np.ones(1), centre[None], np.linalg.cholesky(whole)[None])
+        return StudentMixture(np.ones(1), centre[None], _root(whole)[None])
     count = 1 / (weights**2).sum()  # effective draws
     typical, belief = whole / components ** (2 / d), (d + 2) / count
     means = u[rng.choice(len(u), components, p=weights, replace=len(u) < components)]
     covariances, shares = np.tile(typical, (components, 1, 1)), np.full(components, 1 / components)
     for _ in range(_EM_STEPS):
-        squares, log_dets = _mahalanobis(u, means, np.linalg.cholesky(covariances))
+        squares, log_dets = _mahalanobis(u, means, _root(covariances))
         logs = (np.log(shares) - log_dets)[:, None] - 0.5 * squares
         r = np.exp(logs - logsumexp(logs, axis=0)) * weights
         mass = r.sum(axis=1)
@@ -73,7 +75,7 @@ def fit_students(u: np.ndarray, weights: np.ndarray, components: int, rng: np.ra
     return StudentMixture(
         np.append((1 - _BROAD) * shares, _BROAD),
         np.vstack([means, centre]),
-        np.linalg.cholesky(np.concatenate([covariances, 2 * whole[None]])),
+        _root(np.concatenate([covariances, 2 * whole[None]])),
     )
 
 
@@ -94,3 +96,13 @@ def _mahalanobis(
 def _covariance(residuals: np.ndarray, weights: np.ndarray) -> np.ndarray:
     S = (weights[:, None] * residuals).T @ residuals
     return S + 1e-10 * np.trace(S) / len(S) * np.eye(len(S))
+
+
+def _root(covariances: Float[np.ndarray, "*k d d"]) -> Float[np.ndarray, "*k d d"]:
+    """Cholesky factors; an error if the draws that count are all in one place."""
+    try:
+        return np.linalg.cholesky(covariances)
+    except np.linalg.LinAlgError:
+        raise ConvergenceError(
+            "Only one of the draws counts: the loss differs so much between parameters that no mixture can follow it."
+        ) from None

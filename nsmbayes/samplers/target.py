@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses import Loss
 from nsmbayes.priors import UnconstrainedPrior
 
@@ -34,6 +35,16 @@ def log_prior(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
 def total_loss(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
     """Sum of the losses at the unconstrained parameter u."""
     return target.loss(target.prior.constrain(u))
+
+
+def require_finite(log_densities: Float[np.ndarray, "..."], where: str) -> None:
+    """Raise `ConvergenceError` if a posterior density is not finite at any of the parameters that were tried."""
+    if not np.isfinite(log_densities).any():
+        raise ConvergenceError(
+            f"The loss is NaN or infinite at all {log_densities.size:,} {where}: there is no posterior to sample. An "
+            "observation may be too far outside the range of the simulations for the surrogate: look for codes of "
+            "missing values such as 1e300, and drop them. NSMBayes gives far observations no weight; NLE cannot."
+        )
 
 
 @double_precision

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Key
 from tqdm import tqdm
 
 from nsmbayes._internal import checks
-from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.precision import double_precision, sheltered
 from nsmbayes._internal.random import random_key
 from nsmbayes.errors import InputError
 from nsmbayes.priors import GaussianPrior
@@ -133,6 +133,7 @@ class Task:
             return _TaskSimulator(self.simulate_many)
         return JaxSimulator(self.simulate_one, differentiable=self.differentiable)
 
+    @sheltered
     def simulate(
         self, m: int, *, seed: int, progress: bool = True
     ) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:

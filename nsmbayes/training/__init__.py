@@ -2,7 +2,15 @@
 
 from nsmbayes.training.augmentation import correlated_noise, independent_noise
 from nsmbayes.training.density import fit_density
-from nsmbayes.training.loop import Augment, BatchLoss, PointLoss, Stopped, TrainingHistory, fit
+from nsmbayes.training.loop import (
+    Augment,
+    BatchLoss,
+    PointLoss,
+    Stopped,
+    TrainingHistory,
+    fit,
+    interrupts_are_final,
+)
 from nsmbayes.training.settings import TrainingSettings, as_settings
 
 __all__ = [
@@ -12,6 +20,7 @@ __all__ = [
     "as_settings",
     "fit",
     "fit_density",
+    "interrupts_are_final",
     "PointLoss",
     "BatchLoss",
     "Augment",

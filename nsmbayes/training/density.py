@@ -27,7 +27,7 @@ def fit_density(
 
     A mixture density network of many columns learns a linear mean badly: it is trained a second time around the linear
     trend of the simulations, if that trend alone is not much worse than the first network. The history is that of the
-    network that is kept.
+    network that is kept; it says so if either training was interrupted.
     """
     around = _around_trend(initial, t, z)
 
@@ -41,8 +41,10 @@ def fit_density(
     if loss_of_trend > history.best_validation_loss + _NEARLY_LINEAR:
         return density, history
     other, others = train(network, replace(settings, weight_decay=_PENALTY))
-    better = others.best_validation_loss < history.best_validation_loss
-    return (other, others) if better else (density, history)
+    kept, its = (density, history)
+    if others.best_validation_loss < history.best_validation_loss:
+        kept, its = other, others
+    return kept, replace(its, stopped=Stopped.INTERRUPTED) if others.stopped == Stopped.INTERRUPTED else its
 
 
 def _around_trend(

@@ -1,8 +1,11 @@
 """Fit a network to simulations: minibatches, early stopping, one jitted scan per epoch."""
 
 import time
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, cast
@@ -26,6 +29,19 @@ _FIXED = (Standardiser, Trend)  # parts of a model that are not trained
 Model = TypeVar("Model", bound=eqx.Module)
 Augment = Callable[[PRNGKeyArray, Float[Array, "size d_x"]], Float[Array, "size d_seen"]]
 PointLoss = Callable[[Any, Float[Array, " d_theta"], Float[Array, " d_x"]], Float[Array, ""]]
+
+
+_final: ContextVar[bool] = ContextVar("interrupts_are_final", default=False)
+
+
+@contextmanager
+def interrupts_are_final() -> Iterator[None]:
+    """Within, Ctrl-C ends training with KeyboardInterrupt: for callers that would go on with a half-trained network."""
+    token = _final.set(True)
+    try:
+        yield
+    finally:
+        _final.reset(token)
 
 
 class BatchLoss(eqx.Module):
@@ -79,8 +95,8 @@ def fit(
     With `augment` the loss gets augment(key, x) instead of x: a new one in every batch, a fixed one for the held-out
     simulations. With a `BatchLoss`, minimise the loss of random batches instead.
 
-    Everything in `model` except its standardisers and trend is trained, in float32. Ctrl-C between epochs ends training
-    and keeps the best weights so far.
+    Everything in `model` except its standardisers and trend is trained, in float32. Ctrl-C ends training and keeps the
+    best weights so far, with a warning; within `interrupts_are_final` it is raised.
     """
     key, key_split = jax.random.split(key)
     m = len(theta)
@@ -126,11 +142,21 @@ def fit(
                 stopped = Stopped.EARLY
                 break
     except KeyboardInterrupt:
-        if best_epoch < 0:
+        if best_epoch < 0 or _final.get():
             raise
         stopped = Stopped.INTERRUPTED
+        warnings.warn(
+            f"Training was interrupted after {len(history)} of at most {settings.max_epochs} epochs: the best weights "
+            "so far were kept, and posteriors of this network will say so. Call train() again to train it fully.",
+            stacklevel=3,
+        )
     finally:
         bar.close()
+    if best_epoch < 0:
+        raise TrainingError(
+            "The validation loss was never finite: no weights can be preferred to those that training began with. Look "
+            "for extreme simulations, and raise `validation_fraction` if there are few."
+        )
     losses = np.asarray(history)
     typical = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
     return eqx.combine(best, frozen), TrainingHistory(

@@ -16,7 +16,7 @@ from support.html import Page
 
 import nsmbayes as nsm
 from nsmbayes import load
-from nsmbayes.cli import main
+from nsmbayes.cli import certify, entry, main
 from nsmbayes.cli.inputs import read_csv
 
 TASK = nsm.tasks.get("gnk")
@@ -340,6 +340,18 @@ def test_bad_options_are_one_line_on_stderr(options, complaint, model, posterior
     _expect_one_line(capsys, complaint)
     assert [path for path in tmp_path.iterdir() if path.name != "demo"] == [file]
     assert not list(tmp_path.glob("demo/*"))
+
+
+def test_an_unexpected_failure_is_not_an_answer(monkeypatch, capsys):
+    """1 is what `certify` says of a posterior that is not robust."""
+    monkeypatch.setattr(certify, "run", lambda options: 1 // 0)
+    monkeypatch.setattr("sys.argv", ["nsmbayes", "certify", "model", "data.csv"])
+    with pytest.raises(SystemExit) as ended:
+        entry()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError" in said
+    assert said.endswith("please report it with the lines above\n")
 
 
 def test_interruption_is_one_line(tmp_path, capsys):

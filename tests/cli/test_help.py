@@ -71,4 +71,4 @@ def test_the_names_in_the_help_are_those_of_the_registries():
 
 def test_the_script_that_is_installed_is_this_one():
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="nsmbayes")
-    assert script.load() is cli.main
+    assert script.load() is cli.entry

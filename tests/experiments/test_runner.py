@@ -113,6 +113,13 @@ def test_a_killed_run_continues_where_it_stopped(tmp_path):
             np.testing.assert_array_equal(array, arrays[1][name])
 
 
+def test_a_repeat_whose_training_was_interrupted_is_not_stored(interrupted_training, tmp_path):
+    store = Store(tmp_path, TINY)
+    with interrupted_training(after=2), pytest.raises(KeyboardInterrupt):
+        list(run_tiny(store, effort=little_effort(max_epochs=5)))
+    assert not store.folder.exists()
+
+
 def test_what_is_saved_is_what_is_loaded(tmp_path):
     store = Store(tmp_path, TINY)
     for repeat in run_tiny(store):
@@ -217,15 +224,18 @@ def test_repeats_elsewhere(where, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs /proc and core affinity")
-def test_workers_end_with_a_killed_parent(tmp_path):
-    """A worker left behind would go on to use a core for hours."""
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(end):
+    """A worker left behind would go on to use a core for hours, and one that is waited for does so after Ctrl-C."""
     script = "from support import processes; processes.wait_in_two_processes()"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True) as parent:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment, text=True, **pipes) as parent:
         assert parent.stdout is not None
         workers = [int(parent.stdout.readline()) for _ in range(2)]
         assert all(is_running(worker) for worker in workers)
-        parent.send_signal(signal.SIGKILL)
+        parent.send_signal(end)
+        parent.wait(30)
     deadline = time.monotonic() + 30
     while any(is_running(worker) for worker in workers):
         assert time.monotonic() < deadline

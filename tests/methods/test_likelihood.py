@@ -100,6 +100,19 @@ def test_outliers_move_nle_without_bound_and_nsm_bayes_only_so_far(nle, robust):
     assert np.abs(means[-25.0][1] - means[-2500.0][1]).max() > 3
 
 
+def test_it_makes_no_difference_how_absurd_an_observation_is(robust):
+    """A common code for missing values is the largest number there is."""
+    draws = []
+    for far in (1e100, 1e155, np.finfo(float).max):
+        x = contaminated()
+        x[:2] = [[far], [-far]]
+        posterior = robust.build_posterior(x, seed=0)
+        assert posterior.weights[:2].max() < 1e-6
+        draws.append(posterior.draws)
+    np.testing.assert_array_equal(draws[0], draws[1])
+    np.testing.assert_array_equal(draws[0], draws[2])
+
+
 def test_posterior_object(posterior):
     assert posterior.sample((7, 3), seed=0).shape == (7, 3, 2)
     everything = posterior.draws.reshape(-1, 2)

@@ -192,7 +192,7 @@ def test_no_direction_is_known_better_than_the_resolution(random_method):
     spreads = np.sqrt(np.linalg.eigvalsh(np.linalg.solve(S, np.linalg.solve(S, posterior.covariance).T)))
     assert spreads.min() == pytest.approx(0.3, rel=1e-6)
     assert posterior.learning_rates.max() <= 1
-    assert "the learning rate was lowered" in posterior.summary()
+    assert "there the learning rate was lowered" in posterior.warnings[-1]
     unbounded = gaussian_posterior(posterior.prior, posterior.statistics.total, 1.0)
     nearly = gaussian_posterior(posterior.prior, posterior.statistics.total, 1.0, 1e-8)
     for got, want in zip(nearly, unbounded, strict=True):

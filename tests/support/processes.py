@@ -37,6 +37,11 @@ def wait_in_two_processes():
     next(in_processes(_wait, [600, 600], 2))
 
 
+def what_it_knows(posterior):
+    """Some of what a posterior says, in whatever process."""
+    return posterior.summary(), posterior.log_prob(posterior.mean).tolist(), posterior.sample((2,), seed=0).tolist()
+
+
 def is_running(process):
     """Whether a process is running: there, and not a zombie."""
     status = Path(f"/proc/{process}/stat")

@@ -7,8 +7,8 @@ from jaxtyping import Array
 
 from nsmbayes import TrainingSettings
 from nsmbayes.errors import InputError, TrainingError
-from nsmbayes.surrogates import Standardiser
-from nsmbayes.training import BatchLoss, Stopped, fit
+from nsmbayes.surrogates import Standardiser, init_mixture_density_network
+from nsmbayes.training import BatchLoss, Stopped, fit, fit_density, interrupts_are_final
 
 
 class Line(eqx.Module):
@@ -63,27 +63,53 @@ def test_same_seed_same_result():
     assert slopes[0] == slopes[1] != slopes[2]
 
 
-def test_interrupt_keeps_the_best_weights(monkeypatch):
-    from nsmbayes.training import loop
-
-    epoch, calls = loop.run_epoch, []
-
-    def interrupted(*args):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return epoch(*args)
-
-    monkeypatch.setattr(loop, "run_epoch", interrupted)
-    model, history = run(TrainingSettings(learning_rate=0.05, max_epochs=60))
+def test_interrupt_keeps_the_best_weights_and_says_so(interrupted_training):
+    with interrupted_training(after=3), pytest.warns(UserWarning, match="interrupted after 3 of at most 60 epochs"):
+        model, history = run(TrainingSettings(learning_rate=0.05, max_epochs=60))
     assert history.stopped == Stopped.INTERRUPTED
     assert len(history.train_loss) == 3
     assert float(model.slope[0]) > 0.1
 
 
+def test_interrupts_can_be_final(interrupted_training):
+    with interrupted_training(after=3), interrupts_are_final(), pytest.raises(KeyboardInterrupt):
+        run(TrainingSettings(max_epochs=60))
+    with interrupted_training(after=3), pytest.warns(UserWarning, match="interrupted"):  # no longer
+        run(TrainingSettings(max_epochs=60))
+
+
+def test_either_of_two_trainings_may_be_interrupted(interrupted_training):
+    """A mixture of many columns is trained a second time, around its linear trend."""
+    rng = np.random.default_rng(0)
+    theta, noise = rng.standard_normal((300, 1)), rng.standard_normal((300, 2))
+    plain = Standardiser(jnp.zeros(2), jnp.ones(2), asinh=False), Standardiser(jnp.zeros(1), jnp.ones(1), asinh=False)
+    network = init_mixture_density_network(
+        jax.random.key(0), *plain, components=1, hidden=(4,), floor=0.1, ceiling=10.0, factor="precision"
+    )
+    for after in (2, 7):  # five epochs each
+        with interrupted_training(after), pytest.warns(UserWarning, match="interrupted after 2 of at most 5 epochs"):
+            _, history = fit_density(
+                network,
+                theta,
+                theta + noise,
+                settings=TrainingSettings(max_epochs=5),
+                key=jax.random.key(0),
+                progress=False,
+            )
+        assert history.stopped == Stopped.INTERRUPTED
+
+
 def test_a_loss_that_explodes_is_an_error():
     with pytest.raises(TrainingError, match="became nan"):
         run(TrainingSettings(max_epochs=3), loss=lambda model, theta, x: jnp.log(-1 - squared(model, theta, x)))
+
+
+def test_a_validation_loss_that_is_never_finite_is_an_error():
+    model, theta, x = problem()
+    held_out = np.asarray(jax.random.permutation(jax.random.split(jax.random.key(0))[1], 2000))[:400]
+    x[held_out] = np.nan
+    with pytest.raises(TrainingError, match="validation loss was never finite"):
+        fit(model, squared, theta, x, settings=TrainingSettings(max_epochs=3), key=jax.random.key(0), progress=False)
 
 
 def test_fewer_simulations_than_a_batch():

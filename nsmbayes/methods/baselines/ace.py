@@ -164,7 +164,7 @@ class ACE(SetMethod):
         u = unconstrain_rows(self.support, theta)
         scale_x, scale_theta, unit = self._scale_x(), fit_standardiser(u, "zscore", "theta"), distances.mean()
         key_init, key_fit = jax.random.split(seed_key(seed))
-        network, self.history = fit(
+        network, history = fit(
             init_cost_network(
                 key_init,
                 scale_x,
@@ -185,6 +185,7 @@ class ACE(SetMethod):
             key=key_fit,
             progress=progress,
         )
+        self._record(history)
         self._network = in_double(network)
         return self
 

@@ -103,7 +103,7 @@ class NPE(SetMethod):
         scale_x = self._scale_x()
         scale_theta = fit_standardiser(u, "zscore", "theta")
         key_init, key_fit = jax.random.split(seed_key(plan.seed))
-        flow, self.history = fit(
+        flow, history = fit(
             init_posterior_flow(
                 key_init,
                 scale_x,
@@ -120,6 +120,7 @@ class NPE(SetMethod):
             key=key_fit,
             progress=plan.progress,
         )
+        self._record(history)
         return in_double(flow)
 
     @double_precision

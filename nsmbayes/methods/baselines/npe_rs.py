@@ -13,7 +13,7 @@ from nsmbayes.methods.baselines.networks import PosteriorFlow
 from nsmbayes.methods.baselines.npe import NPE
 from nsmbayes.methods.baselines.plan import TrainingPlan
 from nsmbayes.posteriors import SampledPosterior
-from nsmbayes.training import BatchLoss, TrainingSettings
+from nsmbayes.training import BatchLoss, TrainingSettings, interrupts_are_final
 
 
 class PenalisedLoss(BatchLoss):
@@ -80,5 +80,6 @@ class NPERS(NPE):
         plan = require_trained(self._plan)
         x, seed = self._observations(x), checks.integer(seed, "seed")
         observed = jnp.asarray(self._scale_x().standardise(x), jnp.float32)
-        self._flow = self._fit(PenalisedLoss(observed, jnp.float32(self.strength)), plan)
+        with interrupts_are_final():
+            self._flow = self._fit(PenalisedLoss(observed, jnp.float32(self.strength)), plan)
         return self._posterior(self._flow, x, seed)

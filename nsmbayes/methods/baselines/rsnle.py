@@ -22,7 +22,7 @@ from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Draws, sample_nuts
 from nsmbayes.simulators import sets_at
 from nsmbayes.surrogates import Scalers, fit_standardiser
-from nsmbayes.training import TrainingHistory, TrainingSettings, as_settings, fit
+from nsmbayes.training import TrainingHistory, TrainingSettings, as_settings, fit, interrupts_are_final
 
 Summary = Callable[[Float[np.ndarray, "m n d_x"]], Float[np.ndarray, "m d_s"]]
 
@@ -147,7 +147,8 @@ class RSNLE(SimulatingMethod):
             sets = sets_at(self.simulator, constrain_rows(self.support, u), len(x), key_simulate)
             all_u = np.concatenate([all_u, u])
             all_s = np.concatenate([all_s, self._summarise(sets, "the simulated data")])
-            flow, self.history = fit_flow(untrained, all_u, all_s, self._plan, key_fit)
+            with interrupts_are_final():
+                flow, self.history = fit_flow(untrained, all_u, all_s, self._plan, key_fit)
             self.histories.append(self.history)
             target = round_target(self.support, flow, observed, self.adjustment)
             result = self._sample(target, u, key_draw)

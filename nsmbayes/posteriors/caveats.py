@@ -1,0 +1,56 @@
+"""What to know before the numbers of a posterior are used, in plain sentences: see docs/warnings.md."""
+
+import textwrap
+from typing import Any
+
+import numpy as np
+
+_HALF = 0.5  # weight below which an observation counts for less than half
+_SAME = 0.05  # nats per parameter up to which a posterior is its prior
+_FAR = 3.0  # prior standard deviations from the prior mean from which on a posterior mean is unusual
+
+
+def wrapped(warning: str) -> str:
+    """A warning, broken into lines for a terminal."""
+    return textwrap.fill(f"WARNING: {warning}", 110)
+
+
+def warnings_about(posterior: Any) -> tuple[str, ...]:
+    """What is unusual about a posterior, whatever its kind; empty if nothing is."""
+    found, weights = [], posterior.weights
+    if posterior.provenance.interrupted:
+        found.append(
+            "The training of the network was interrupted: this posterior is that of a half-trained network. Train it "
+            "fully, and build the posterior again."
+        )
+    if np.median(weights) < _HALF:
+        found.append(
+            f"Most observations hardly count: {(weights < _HALF).sum():,} of {len(weights):,} have a weight below "
+            f"{_HALF:g}. The posterior is that of the few others. Look at posterior.outliers(): either most data are "
+            "wrong, or the model, or values are tied so that their scatter is too small."
+        )
+    moved = (posterior.mean - posterior.prior.mean) / posterior.prior.std
+    if gaussian_kl(posterior) < _SAME * posterior.dim:
+        found.append(
+            "The posterior is about the prior: the observations have taught it next to nothing. They may be too few, "
+            "too alike (tied, or rounded), distrusted, or say nothing about these parameters."
+        )
+    elif np.abs(moved).max() > _FAR:
+        j = int(np.abs(moved).argmax())
+        found.append(
+            f"The posterior mean of {posterior.parameter_names[j]} is {abs(moved[j]):.1f} prior standard deviations "
+            "from the prior mean, where there are few simulations or none: the surrogate extrapolates. Check the units "
+            "of the data and the prior, and simulate there."
+        )
+    return tuple(found)
+
+
+def gaussian_kl(posterior: Any) -> float:
+    """KL(posterior || prior) of Gaussian distributions with their means and covariances."""
+    prior, d = posterior.prior, posterior.dim
+    root = np.linalg.cholesky(np.diag(1 / prior.std) @ prior.covariance @ np.diag(1 / prior.std))
+    spread = np.linalg.solve(root, posterior.covariance / np.outer(prior.std, prior.std))
+    spread = np.linalg.solve(root, spread.T)
+    step = np.linalg.solve(root, (posterior.mean - prior.mean) / prior.std)
+    log_det = np.linalg.slogdet(spread)[1]
+    return float(0.5 * (np.trace(spread) - d + step @ step - log_det))
