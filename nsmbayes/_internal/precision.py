@@ -104,7 +104,7 @@ class Sheltered:
 
 @double_precision
 def _unpickled(cls: type, data: bytes) -> Any:
-    found = cls.__new__(cls)
+    found = object.__new__(cls)
     found.__dict__.update(pickle.loads(data))
     return found
 
