@@ -154,10 +154,16 @@ def unconstrained(prior: Any) -> UnconstrainedPrior:
     if prior.support is None or prior.support.is_discrete:
         raise InputError("`prior` must be continuous: a discrete parameter has no gradient for the sampler.")
     prior = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array_like(a) else a, prior)
+    draws = np.asarray(prior.sample(jax.random.key(0), (_DRAWS_FOR_UNITS,)))
+    u = np.asarray(jax.vmap(biject_to(prior.support).inv)(jnp.asarray(draws)))
+    if not (np.isfinite(draws).all() and np.isfinite(u).all()):
+        raise InputError(
+            f"`prior` gives draws that are not finite, e.g. {draws[~np.isfinite(draws + u).all(axis=1)][0].tolist()}. "
+            "Give it finite parameters and bounds, and a proper density: Uniform(-inf, inf) is none."
+        )
     spread = np.ones(prior.event_shape[0])
     if prior.support == constraints.independent(constraints.real, 1) or prior.support == constraints.real_vector:
         # Quartiles: there may be no variance. A bijector from a part of R^d brings units of its own.
-        draws = np.asarray(prior.sample(jax.random.key(0), (_DRAWS_FOR_UNITS,)))
         spread = np.ptp(np.quantile(draws, (0.25, 0.75), axis=0), axis=0)
     return UnconstrainedPrior(prior, _units(spread))
 

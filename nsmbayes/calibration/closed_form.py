@@ -74,11 +74,10 @@ class ClosedFormProblem(CalibrationProblem):
         x, n = self.statistics.dequantised, self.n
         multiples = jnp.asarray(np.concatenate(self.statistics.multiples))
         full = np.asarray(loss.centre.location), np.asarray(loss.centre.scatter)
-        rows = np.random.default_rng(seed).integers(n, size=(resamples, n), dtype=np.int32)
-        chunk = max(1, min(resamples, _MEMORY // n))
+        rng, chunk = np.random.default_rng(seed), max(1, min(resamples, _MEMORY // n))
         parts, degenerate = [], 0
         for i, key in enumerate(jax.random.split(seed_key(seed), -(-resamples // chunk))):
-            drawn = rows[i * chunk : (i + 1) * chunk]
+            drawn = rng.integers(n, size=(min(chunk, resamples - i * chunk), n), dtype=np.int32)
             location, scatter, ok = fit_batch(x[drawn], estimator, key, warm_start=full)
             degenerate += int((~ok).sum())
             location[~ok], scatter[~ok] = full
@@ -91,9 +90,14 @@ class ClosedFormProblem(CalibrationProblem):
         """Sums of the losses of each observation, counted as often as it was drawn."""
         each = [np.concatenate(parts) for parts in zip(*self.statistics.each(), strict=True)]
         n, rng = self.n, np.random.default_rng(seed)
-        drawn = (np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64) for _ in range(resamples))
-        counts = np.stack(list(drawn))
-        return Quadratic(*(np.tensordot(counts, a, 1) for a in each))
+        chunk = max(1, min(resamples, _MEMORY // n))
+        sums = []
+        for start in range(0, resamples, chunk):
+            counts = np.empty((min(chunk, resamples - start), n))
+            for row in counts:
+                row[:] = np.bincount(rng.integers(n, size=n), minlength=n)
+            sums.append([np.tensordot(counts, a, 1) for a in each])
+        return Quadratic(*(np.concatenate(parts) for parts in zip(*sums, strict=True)))
 
 
 @eqx.filter_jit

@@ -45,8 +45,7 @@ def mcd_batch(x: Any, key: AnyKey, *, starts: int = 50, warm_start: tuple[Any, A
     if n < minimum_rows(d):
         raise InputError(
             f"`x` has {n} rows; the minimum covariance determinant of {d} column{'s' if d > 1 else ''} needs "
-            f"{minimum_rows(d)} or more. Pass more observations, or choose the "
-            '"mad" estimator (scatter="mad").'
+            f"{minimum_rows(d)} or more. Pass more observations{or_mad(x[0])}."
         )
     if d == 1:
         centre, scale, variance, ok = mcd_line(x[:, :, 0])
@@ -57,6 +56,12 @@ def mcd_batch(x: Any, key: AnyKey, *, starts: int = 50, warm_start: tuple[Any, A
     warm = None if warm_start is None else _standardised_start(warm_start, centre, scale)
     scatter, regular, _ = mcd_space(z, rng, starts, warm)
     return _finish(centre, scatter, scale, untied & regular)
+
+
+def or_mad(x: Float[np.ndarray, "n d"]) -> str:
+    """The end of a sentence: to choose the "mad" estimator, if it exists for these data."""
+    spread = np.median(np.abs(x - np.median(x, axis=0)), axis=0)
+    return ', or choose the "mad" estimator (scatter="mad")' if len(x) >= 3 and (spread > 0).all() else ""
 
 
 def fit_batch(x: Any, estimator: str, key: AnyKey, *, warm_start: tuple[Any, Any] | None = None) -> Batch:

@@ -9,7 +9,7 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import InputError
 from nsmbayes.scatter._consistency import support_size
-from nsmbayes.scatter.batch import fit_batch
+from nsmbayes.scatter.batch import fit_batch, or_mad
 from nsmbayes.scatter.location_scatter import ESTIMATORS, LocationScatter
 
 
@@ -74,8 +74,8 @@ def _why_degenerate(x: Float[np.ndarray, "n d"], estimator: str) -> str:
     which = f" (columns {', '.join(map(str, columns))} are linearly dependent)" if columns.size else ""
     return (
         f"`x` has no regular {estimator!r} scatter: at least {enough} of the {n} rows lie on one "
-        f"hyperplane{which}. Drop a redundant column, add uniform noise of one grid step to discrete "
-        'columns, or choose the "mad" estimator (scatter="mad").'
+        f"hyperplane{which}. Drop a redundant column, or add uniform noise of one grid step to discrete "
+        f"columns{or_mad(x) if estimator == 'mcd' else ''}."
     )
 
 

@@ -135,8 +135,8 @@ def fit(
             bar.update()
             if not np.isfinite(train_loss):
                 raise TrainingError(
-                    f"The training loss became {train_loss} in epoch {epoch}. Lower `learning_rate`, or check for "
-                    "extreme simulations and choose scaling='robust-asinh'."
+                    f"The training loss became {train_loss} in epoch {epoch}. Lower `learning_rate`, and look for "
+                    "extreme simulations: drop or transform them (log, asinh), and the observations in the same way."
                 )
             if patience_left == 0:
                 stopped = Stopped.EARLY

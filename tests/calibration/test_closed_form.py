@@ -1,9 +1,11 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import nsmbayes as nsm
-from nsmbayes.calibration import CalibrationStatus, ClosedFormProblem
+from nsmbayes.calibration import CalibrationStatus, ClosedFormProblem, closed_form
 from nsmbayes.calibration.closed_form import coverage_curve, loss_minimiser
 from nsmbayes.losses import Quadratic
 from nsmbayes.losses.conjugacy import gaussian_posterior
@@ -140,3 +142,20 @@ def test_minimiser_minimises_the_penalised_loss(ridge):
 def test_no_ridge_where_the_condition_is_good_enough():
     hat = loss_minimiser(Quadratic(np.diag([1.0, 2.0]), np.array([1.0, 1.0]), np.zeros(())), ridge="condition")
     np.testing.assert_allclose(hat, [-1.0, -0.5])
+
+
+@pytest.mark.parametrize(("noise_levels", "resamples"), [((0.0,), 20), ((0.5, 1.0), 1000)])
+def test_resamples_in_blocks_are_the_same_and_do_not_take_more_memory_than_a_block(
+    random_method, noise_levels, resamples, monkeypatch
+):
+    problem = problem_of(random_method(1, 2, noise_levels=noise_levels).build_posterior(data(2000, 1), beta=1.0))
+    whole = problem.resample(resamples, seed=5)
+    monkeypatch.setattr(closed_form, "_MEMORY", 3 * 2000)
+    tracemalloc.start()
+    blocks = problem.resample(resamples, seed=5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    for got, want in zip(blocks.losses, whole.losses, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+    if resamples > 20:
+        assert peak < resamples * 2000 * 8 / 2  # the counts of all resamples together

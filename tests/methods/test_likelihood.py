@@ -249,6 +249,8 @@ def test_target_density_is_prior_times_loss(x64, nle):
         (dist.Normal(0.0, 1.0), "over one vector"),
         (dist.Normal(jnp.zeros(3), 1.0), "over one vector"),
         (dist.Poisson(jnp.ones(2)).to_event(1), "continuous"),
+        (dist.Uniform(jnp.zeros(2), jnp.inf).to_event(1), "draws that are not finite"),
+        (dist.Normal(jnp.zeros(2), jnp.inf).to_event(1), "draws that are not finite"),
     ],
 )
 def test_bad_priors(prior, reason):

@@ -128,6 +128,14 @@ def test_no_silent_fallback(x, estimator, message):
         fit_location_scatter(x, estimator=estimator)
 
 
+@pytest.mark.parametrize("x", [np.r_[1.0, 1.0, 2.0], np.column_stack([clean(5, 1), np.r_[1.0, 1.0, 1.0, 2.0, 3.0]])])
+def test_no_estimator_is_advised_that_does_not_exist_either(x):
+    with pytest.raises(InputError, match=r"Pass more observations\.$"):
+        fit_location_scatter(x)
+    with pytest.raises(InputError):
+        fit_location_scatter(x, estimator="mad")
+
+
 def test_the_named_remedies_work():
     for x in (DEPENDENT, LATTICE, clean(5, 2)):
         assert fit_location_scatter(x, estimator="mad").is_robust

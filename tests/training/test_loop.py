@@ -100,7 +100,7 @@ def test_either_of_two_trainings_may_be_interrupted(interrupted_training):
 
 
 def test_a_loss_that_explodes_is_an_error():
-    with pytest.raises(TrainingError, match="became nan"):
+    with pytest.raises(TrainingError, match=r"became nan in epoch 0. Lower `learning_rate`, and look for extreme sim"):
         run(TrainingSettings(max_epochs=3), loss=lambda model, theta, x: jnp.log(-1 - squared(model, theta, x)))
 
 
