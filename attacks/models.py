@@ -27,6 +27,7 @@ from attacks.result import Result
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 _SECONDS, _MEGABYTES = 1.0, 100.0
+_MOST_MEMORY = 12 << 30
 _FORBIDDEN = ("pickle.find_class", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "socket.connect")
 DIGITS = "5000 digits"  # stands for a number that json.dumps refuses to write
 VALUES: list[Any] = [
@@ -41,6 +42,16 @@ VALUES: list[Any] = [
 def run(count: int, seed: int) -> Result:
     """Attack `count` times."""
     result, rng, executed = Result(), random.Random(seed), []
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, limits[1]))  # one that gets through must not take all
+    try:
+        _attack(result, count, rng, executed)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+    return result
+
+
+def _attack(result: Result, count: int, rng: random.Random, executed: list[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folders = bases(Path(scratch))
         for folder in folders:
@@ -56,7 +67,6 @@ def run(count: int, seed: int) -> Result:
             if executed:
                 result.fail(what[:200], f"it executed {executed[0]}")
             shutil.rmtree(victim)
-    return result
 
 
 def one(result: Result, what: str, folder: Path) -> None:

@@ -1,6 +1,8 @@
 """Models that an older version has saved load, and compute what they did."""
 
+import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import equinox as eqx
@@ -49,6 +51,18 @@ def test_a_model_of_format_2_with_six_columns_loads(name):
     with jax.enable_x64(True):
         log_prob = _log_prob(method.density, jnp.asarray(method.prior.mean + 0.1), jnp.full(6, 0.3))
     assert float(log_prob) == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_old_model_that_asks_for_gigabytes_is_refused(tmp_path):
+    """Before its entries are put into another order."""
+    folder = shutil.copytree(DATA / "models-format-2" / "nle", tmp_path / "model")
+    header = json.loads((folder / "model.json").read_text())
+    header["config"]["surrogate"]["components"] = 2**40
+    del header["sha256"]
+    header["sha256"] = hashlib.sha256(json.dumps(header).encode()).hexdigest()
+    (folder / "model.json").write_text(json.dumps(header))
+    with pytest.raises(nsm.InputError, match="damaged"):
+        nsm.load(folder)
 
 
 def test_options_of_format_1_are_kept():

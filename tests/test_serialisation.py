@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pickle
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -427,3 +428,26 @@ def test_a_programming_error_is_not_called_a_foreign_file(saved, monkeypatch):
     monkeypatch.setattr(nsm.NSMBayesConj, "_restore", broken)
     with pytest.raises(KeyError, match="a bug"):
         nsm.load(saved[0])
+
+
+def test_readers_never_see_a_gap(tmp_path):
+    """Two threads overwrite a model all the time, and every reader gets one of the two, whole."""
+    contents = [np.full(2000, float(i)) for i in range(2)]
+    path = write_model(tmp_path / "model", {"method": "0"}, {"a": contents[0]}, overwrite=False)
+    stop = threading.Event()
+
+    def overwrite(i):
+        while not stop.is_set():
+            write_model(path, {"method": str(i)}, {"a": contents[i]}, overwrite=True)
+
+    writers = [threading.Thread(target=overwrite, args=(i,)) for i in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        for _ in range(100):
+            header, arrays = read_model(path)
+            assert (arrays["a"] == float(header["method"])).all()
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()

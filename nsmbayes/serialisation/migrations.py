@@ -63,6 +63,10 @@ def _from_format_2(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     factor = surrogate.get("factor") or ("precision" if d > 5 else "covariance")
     if surrogate.get("kind") == "mdn" and factor == "precision":
         K, below = surrogate["components"], d * (d - 1) // 2
+        last = f"model.layers[{len(surrogate.get('hidden') or (64, 64, 64))}]"
+        axes = {name: -1 - name.endswith(".weight") for name in arrays if last in name}
+        if not axes or any(arrays[name].shape[axis] != K * (1 + 2 * d + below) for name, axis in axes.items()):
+            raise ValueError("The last layer has not as many outputs as the options say.")
         entries = np.arange(d + below)
         old = np.concatenate([entries[d:], entries[::-1]]).reshape(d, d)
         entries = np.arange(below)
@@ -72,9 +76,7 @@ def _from_format_2(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
         start = (d + below) * np.arange(K)[:, None]
         order = np.concatenate([(start + np.diagonal(old)).ravel(), (start + lower).ravel()]) + K + K * d
         order = np.concatenate([np.arange(K + K * d), order])
-        last = f"model.layers[{len(surrogate.get('hidden') or (64, 64, 64))}]"
-        moved = {name: arrays[name].take(order, axis=-1 - name.endswith(".weight")) for name in arrays if last in name}
-        arrays = arrays | moved
+        arrays = arrays | {name: arrays[name].take(order, axis=axis) for name, axis in axes.items()}
     return header | {"format": 3}, arrays
 
 

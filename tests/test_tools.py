@@ -1,0 +1,49 @@
+"""Pins, hashes and the list of what is installed agree."""
+
+import importlib.metadata
+import json
+import re
+from pathlib import Path
+
+from tools import lock, sbom
+
+ROOT = Path(__file__).parents[1]
+
+
+def _pins() -> set[str]:
+    return {line.lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
+
+
+def test_everything_that_is_installed_is_pinned():
+    installed = {
+        f"{each.name}=={each.version}".lower().replace("_", "-") for each in importlib.metadata.distributions()
+    }
+    ours = {name for name in installed if name.split("==")[0] not in ("nsmbayes", "pip", "setuptools")}
+    assert ours <= _pins()
+
+
+def test_hashes_are_those_of_the_pins(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    hashes = lock.read()
+    assert set(hashes) <= _pins()
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes.values())
+    assert not re.search(r"://|index|/", (ROOT / "hashes.txt").read_text())
+
+
+def test_a_line_of_the_lock_names_no_index():
+    entry = {
+        "metadata": {"name": "jax", "version": "1.2"},
+        "download_info": {"url": "https://somewhere/jax", "archive_info": {"hashes": {"sha256": "ab"}}},
+    }
+    own = {"metadata": {"name": "nsmbayes", "version": "0"}, "download_info": {}}
+    assert lock.lines({"install": [own, entry]}) == ["jax==1.2 --hash=sha256:ab"]
+
+
+def test_the_bill_of_materials_lists_what_is_installed(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    bill = json.loads(json.dumps(sbom.bill()))
+    found = {each["name"]: each for each in bill["components"]}
+    assert found["jax"]["version"] == importlib.metadata.version("jax")
+    assert found["jax"]["purl"] == f"pkg:pypi/jax@{found['jax']['version']}"
+    assert found["jax"]["hashes"][0]["alg"] == "SHA-256"
+    assert bill["metadata"]["component"]["name"] == "nsmbayes"
