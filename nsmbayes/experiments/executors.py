@@ -2,12 +2,11 @@
 
 import multiprocessing
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, TypeVar
 
+from nsmbayes._internal.processes import end_with_parent
 from nsmbayes.errors import InputError
 
 Group = TypeVar("Group")
@@ -35,13 +34,7 @@ def _settle(places: Any, workers: int, parent: int) -> None:
         cores = sorted(os.sched_getaffinity(0))
         if mine := cores[place::workers]:
             os.sched_setaffinity(0, mine)
-
-    def watch():
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    end_with_parent(parent)
 
 
 def on_dask(work: Callable[[Group], Done], groups: Sequence[Group], address: str, workers: int) -> Iterator[Done]:

@@ -1,0 +1,180 @@
+"""Simulation in processes of their own, which may hang or die."""
+
+import atexit
+import contextlib
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from multiprocessing.connection import Connection
+
+import cloudpickle
+
+from nsmbayes.calls.child import CLOCK
+from nsmbayes.calls.work import Call, Caller, Outcome, Row, RowStatus, Work, gathered
+from nsmbayes.errors import InputError, SimulationError
+
+_ATTEMPTS = 3  # deaths that a row may see before it is blamed: a process can also be killed from outside
+_START = 120.0  # seconds that a process may take to import what it needs
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+_idle: list["Child"] = []
+_lock = threading.Lock()
+
+
+class Child:
+    """One process that simulates, and the means to watch it."""
+
+    def __init__(self):
+        if os.name != "posix":
+            raise InputError("`executor` and `timeout`: processes of their own need Linux or macOS. Leave both out.")
+        ours, theirs = socket.socketpair()
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(CLOCK.size))
+            file.flush()
+            self._clock = mmap.mmap(file.fileno(), CLOCK.size)
+            numbers = (str(theirs.fileno()), str(os.getpid()), str(file.fileno()))
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "nsmbayes.calls.child", *numbers],
+                pass_fds=(theirs.fileno(), file.fileno()),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the campaign, and a kill reaches what the simulator started
+                env=dict.fromkeys(_ONE_THREAD, "1") | os.environ,
+            )
+        theirs.close()
+        self._connection, self._payload = Connection(ours.detach()), None
+        self._connection.send(sys.path)
+        if not self._connection.poll(_START) or not self._ready():
+            status = self._process.poll()
+            self.end()
+            raise SimulationError(f"A process for simulations did not start ({_told(status)}).")
+
+    def _ready(self) -> bool:
+        try:
+            return self._connection.recv() == "ready"
+        except (EOFError, OSError):
+            return False
+
+    def send(self, payload: bytes, work: Work, singly: frozenset[int]) -> None:
+        """Hand work over; the simulator only if it is another than before."""
+        self._connection.send((None if payload == self._payload else payload, work, singly))
+        self._payload = payload
+
+    def receive(self, timeout: float | None) -> list[Row]:
+        """Rows, as soon as there are some; raise `TimeoutError` if the call that runs takes too long, or `EOFError`."""
+        while not self._connection.poll(None if timeout is None else _until(*self.call(), timeout)):
+            call, started = self.call()
+            if timeout is not None and call.size and time.monotonic() - started > timeout:
+                raise TimeoutError
+        received = self._connection.recv()
+        if isinstance(received, Exception):
+            raise received
+        return received
+
+    def call(self) -> tuple[Call, float]:
+        """The call that runs now, and since when; a call of no rows if none does."""
+        first, count, started = CLOCK.unpack_from(self._clock)
+        return Call(first, count), started
+
+    def end(self) -> int | None:
+        """Kill the process and all that it started; the exit status it had before, or had by then."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        status = self._process.wait()
+        self._connection.close()
+        self._clock.close()
+        return status
+
+
+def _until(call: Call, started: float, timeout: float) -> float:
+    """Seconds until it is time to look again."""
+    return min(1.0, timeout) if not call.size else max(0.001, started + timeout - time.monotonic() + 0.001)
+
+
+def evaluate_isolated(payload: bytes, work: Work, timeout: float | None) -> Outcome:
+    """Simulate the rows of `work` in a process of their own; `payload` is the pickled simulator.
+
+    A row that takes more than `timeout` seconds, or that kills its process three times, has failed; the others are
+    simulated none the less. A call of several rows that does so is made again row by row.
+    """
+    done: list[Row] = []
+    failed: dict[int, Row] = {}
+    singly: set[int] = set()
+    deaths: Counter[int] = Counter()
+    while (at := work.start + len(done)) < work.stop:
+        if at in failed:
+            done.append(failed[at])
+            continue
+        stop = min((row for row in failed if row > at), default=work.stop)
+        child = _take()
+        try:
+            child.send(payload, work._replace(start=at, stop=stop), frozenset(singly))
+            while work.start + len(done) < stop:
+                done += child.receive(timeout)
+        except (TimeoutError, EOFError, ConnectionError) as error:
+            call, _ = child.call()
+            status = child.end()
+            if isinstance(error, TimeoutError):
+                blamed, row = True, (None, RowStatus.TIMED_OUT, f"took more than {timeout:g} s")
+            else:
+                deaths[call.first] += 1
+                blamed, row = deaths[call.first] >= _ATTEMPTS, (None, RowStatus.DIED, _told(status))
+            if blamed and call.size == 0:
+                raise SimulationError(f"A process for simulations ended before its work ({_told(status)}).") from None
+            if blamed and call.size > 1:
+                singly.add(call.first)
+                deaths.pop(call.first, None)
+            elif blamed:
+                failed[call.first] = row
+        except BaseException:
+            child.end()
+            raise
+        else:
+            _give_back(child)
+    return gathered(work.start, done)
+
+
+def pickled(simulator: Caller) -> bytes:
+    """The simulator for another process; functions of a script or a notebook travel with it."""
+    try:
+        return cloudpickle.dumps(simulator)
+    except Exception as error:
+        raise InputError(
+            f"`simulator` cannot be sent to another process ({error}). Let it open what it needs when it is called, or "
+            "leave `executor` and `timeout` out."
+        ) from error
+
+
+def end_idle() -> None:
+    """End the processes that wait for work."""
+    with _lock:
+        ending, _idle[:] = list(_idle), []
+    for child in ending:
+        child.end()
+
+
+atexit.register(end_idle)
+
+
+def _take() -> Child:
+    with _lock:
+        if _idle:
+            return _idle.pop()
+    return Child()
+
+
+def _give_back(child: Child) -> None:
+    with _lock:
+        _idle.append(child)
+
+
+def _told(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"its process ended with status {status}"
+    return f"its process ended by signal {-status} ({signal.Signals(-status).name})"
