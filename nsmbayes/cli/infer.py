@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
         "beta": posterior.beta,
         "n": posterior.n,
         "weights": posterior.weights.tolist(),
+        "dropped_simulations": posterior.provenance.dropped,
     }
     write_text(options.out / "posterior.json", json.dumps(result, indent=2) + "\n")
     table = io.StringIO()

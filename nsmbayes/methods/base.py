@@ -3,18 +3,21 @@
 import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
+from nsmbayes.methods.stored import MOST_IN_MEMORY, StoredSimulations, Streamed
 from nsmbayes.posteriors import Posterior, Provenance
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.robustness import certify
 from nsmbayes.serialisation import decode, encode, require_array, write_model
-from nsmbayes.training import TrainingHistory
+from nsmbayes.simulators.campaigns import Campaign, require_valid
+from nsmbayes.surrogates import Scalers
+from nsmbayes.training import TrainingHistory, TrainingSettings
 
 _UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
@@ -30,6 +33,8 @@ class Method(ABC):
     def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
         self.prior = prior
         self.simulations_used = 0
+        self.dropped = 0.0
+        """The fraction of the simulations that failed and were dropped."""
         self.budget = None if budget is None else checks.integer(budget, "budget", at_least=1)
         """The most simulator calls the method may use, given to it or made by it; None for no limit."""
         if parameter_names is None:
@@ -54,7 +59,7 @@ class Method(ABC):
         """The posterior given observations (n, d_x)."""
 
     def _provenance(self) -> Provenance:
-        return Provenance(self.name, self.label, self.parameter_names, certify)
+        return Provenance(self.name, self.label, self.parameter_names, certify, self.dropped)
 
     def _charge(self, calls: int) -> None:
         """Count calls of the simulator, before they are made; raise `BudgetError` if they are too many."""
@@ -102,6 +107,44 @@ class SurrogateMethod(TrainedMethod):
         super().__init__(prior, dim, parameter_names)
         self.grid_steps = None if grid_steps is None else tuple(_steps(grid_steps).tolist())
         self._network: Any = None
+        self._campaigns: list[Campaign] = []
+        self._failed = 0  # rows of campaigns that were dropped
+
+    def append_simulations(
+        self, theta: Any, x: Any = None, *, drop_failures: bool = False, stream: bool | None = None
+    ) -> Self:
+        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row.
+
+        Or a campaign alone, e.g. "campaign.zarr" of `nsmbayes.simulate`. One with failed rows is refused unless
+        `drop_failures`; every posterior then tells the fraction. With `stream` it is read in blocks in every epoch of
+        training; by default if theta and x have more than 20 million numbers.
+        """
+        if x is not None or not isinstance(theta, str | Path | Campaign):
+            return super().append_simulations(theta, x)
+        campaign = theta if isinstance(theta, Campaign) else Campaign(theta)
+        failed = require_valid(campaign, drop_failures=drop_failures)
+        if campaign.d_theta != self.dim:
+            raise InputError(f"`theta`: {campaign.path} has {campaign.d_theta} parameters; the prior has {self.dim}.")
+        if stream is None:
+            stream = len(campaign) * (campaign.d_theta + campaign.d_x) > MOST_IN_MEMORY
+        if checks.flag(stream, "stream"):
+            self._charge(campaign.progress().done - failed)
+            self._campaigns.append(campaign)
+        else:
+            super().append_simulations(*campaign.arrays(drop_failures=drop_failures))
+        self._failed += failed
+        self.dropped = self._failed / (self._failed + self.simulations_used)
+        return self
+
+    def _data(self, seed: int) -> "LearningData":
+        """All simulations appended so far, with dequantised x, in memory; or some of them, and how to read all."""
+        if not self._campaigns:
+            theta, x = self._all_simulations()
+            return LearningData(theta, self._dequantise(x, seed, 0), theta, None)
+        if self._simulations:
+            raise InputError("Campaigns that are streamed cannot be mixed with arrays: simulate those into a campaign.")
+        stored = StoredSimulations(self._campaigns, self._dequantise, seed)
+        return LearningData(*stored.sample, stored.theta_range, stored)
 
     @property
     def network(self) -> Any:
@@ -138,6 +181,8 @@ class SurrogateMethod(TrainedMethod):
                 "code that builds the prior, and train with the same seed."
             )
         arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
+        if self.dropped:
+            arrays["simulations.dropped"] = np.asarray(self.dropped)
         config = {name: encode(value) for name, value in self.config().items()}
         return write_model(path, {"method": self.name, "config": config}, arrays, overwrite=overwrite)
 
@@ -154,6 +199,7 @@ class SurrogateMethod(TrainedMethod):
             raise InputError(f"The saved model lacks the option {missing[0]!r}: it was not written by nsmbayes.")
         method = build(prior, **options)
         method._restore(arrays)
+        method.dropped = float(arrays.get("simulations.dropped", 0.0))
         return method
 
     def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:
@@ -178,6 +224,25 @@ class SurrogateMethod(TrainedMethod):
                 "extrapolates there. Simulate from the prior, or from something wider.",
                 stacklevel=4,
             )
+
+
+class LearningData(NamedTuple):
+    """What a network is trained on: all simulations, or a sample of those that are `stored`."""
+
+    theta: Float[np.ndarray, "m d_theta"]
+    x: Float[np.ndarray, "m d_x"]
+    theta_range: Float[np.ndarray, "k d_theta"]
+    """Rows that reach as far as all simulations do."""
+    stored: StoredSimulations | None
+
+    @property
+    def x_range(self) -> Float[np.ndarray, "k d_x"]:
+        """Rows that reach as far as all simulations do."""
+        return self.x if self.stored is None else self.stored.x_range
+
+    def stream(self, scalers: Scalers, settings: TrainingSettings) -> Streamed | None:
+        """All simulations as networks see them, if they have to be read."""
+        return None if self.stored is None else Streamed(self.stored, scalers, settings.validation_fraction)
 
 
 def require_trained(network: Any) -> Any:

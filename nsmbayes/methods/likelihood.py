@@ -97,22 +97,24 @@ class LikelihoodMethod(SurrogateMethod):
 
         Without `settings`: those of `default_training(d_x)`.
         """
-        theta, x = self._all_simulations()
         seed = checks.integer(seed, "seed")
-        x = self._dequantise(x, seed, 0)
+        data = self._data(seed)
+        theta, x = data.theta, data.x
         scalers = Scalers(fit_standardiser(x, self.scaling, "x"), fit_standardiser(theta, "robust", "theta"))
-        self._warn_of_unseen(draw_prior(self.support, 1000), theta)
+        self._warn_of_unseen(draw_prior(self.support, 1000), data.theta_range)
+        settings = as_settings(settings, self.default_training(x.shape[1]))
         key_init, key_fit = jax.random.split(seed_key(seed))
         density, self.history = fit_density(
             self.surrogate.build(key_init, scalers, noise=self._noise),
             scalers.theta.standardise(theta),
             scalers.x.standardise(x),
-            settings=as_settings(settings, self.default_training(x.shape[1])),
+            settings=settings,
             key=key_fit,
             augment=self._augment(),
+            stream=data.stream(scalers, settings),
             progress=progress,
         )
-        self._learn(in_double(density), x)
+        self._learn(in_double(density), data.x_range)
         return self
 
     def default_training(self, d_x: int) -> TrainingSettings:
@@ -130,7 +132,7 @@ class LikelihoodMethod(SurrogateMethod):
         if isinstance(other, LikelihoodMethod):
             self._check_noise(other.density)
             self._network, self.history, self._x_range = other.density, other.history, other.x_range
-            self.simulations_used = other.simulations_used
+            self.simulations_used, self.dropped = other.simulations_used, other.dropped
             return self
         density = checks.instance(other, "other", Density, "an nsmbayes.NLE(prior) or a surrogates.Density")
         theta, x = self._all_simulations()

@@ -158,23 +158,25 @@ class NSMBayesConj(SurrogateMethod):
         Without `settings`: those of `NSMBayesConj.training`, or with noise_levels=(0,) the paper's,
         `TrainingSettings()`.
         """
-        theta, x = self._all_simulations()
         seed = checks.integer(seed, "seed")
-        x = self._dequantise(x, seed, 0)
+        data = self._data(seed)
+        theta, x = data.theta, data.x
         scalers = Scalers(
             fit_standardiser(x, self.scaling, "x"),
             fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta"),
         )
-        self._warn_of_unseen(self.prior.sample((1000,), 0), theta)
+        self._warn_of_unseen(self.prior.sample((1000,), 0), data.theta_range)
+        settings = as_settings(settings, self.training if self._noisy else TrainingSettings())
         key_init, key_fit = jax.random.split(seed_key(seed))
         family, self.history = fit(
             self._initial(key_init, scalers),
             _noisy_training_loss if self._noisy else _training_loss,
             scalers.theta.standardise(theta),
             scalers.x.standardise(x),
-            settings=as_settings(settings, self.training if self._noisy else TrainingSettings()),
+            settings=settings,
             key=key_fit,
             augment=independent_noise(self.noise_levels[0], self.noise_levels[-1]) if self._noisy else None,
+            stream=data.stream(scalers, settings),
             progress=progress,
         )
         self._network = in_double(family)
@@ -198,6 +200,7 @@ class NSMBayesConj(SurrogateMethod):
         if (own := self.network_key()) != (others := method.network_key()):
             raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
         self._network, self.history, self.simulations_used = family, method.history, method.simulations_used
+        self.dropped = method.dropped
         return self
 
     def build_posterior(

@@ -1,6 +1,7 @@
 """Figures of posteriors, of their calibration and robustness, and of the tasks' data."""
 
 from nsmbayes.plotting.calibration import plot_calibration
+from nsmbayes.plotting.failures import plot_failures
 from nsmbayes.plotting.influence import plot_influence
 from nsmbayes.plotting.posteriors import PairLook, draw_pairs, plot_marginals, plot_pairs
 from nsmbayes.plotting.tasks import plot_delay_profile, plot_trajectories
@@ -12,6 +13,7 @@ __all__ = [
     "plot_pairs",
     "plot_calibration",
     "plot_influence",
+    "plot_failures",
     "plot_trajectories",
     "plot_delay_profile",
     "draw_pairs",

@@ -32,6 +32,8 @@ class Provenance(NamedTuple):
     parameter_names: tuple[str, ...]
     certify: Callable[["Posterior"], Any]
     """Proves what can be proved about the robustness of a posterior: `nsmbayes.robustness.certify`."""
+    dropped: float = 0.0
+    """The fraction of the simulations that failed and were dropped before training."""
 
 
 class Posterior(ABC):
@@ -214,7 +216,17 @@ class Posterior(ABC):
         lines += [self._about_observations(), self.certificate.wrapped(), *self._notes()]
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
+        if self.provenance.dropped:
+            lines.append(self.about_dropped)
         return "\n".join(lines)
+
+    @property
+    def about_dropped(self) -> str:
+        """What it means that failed simulations were dropped."""
+        return (
+            f"{self.provenance.dropped:.2%} of the simulations failed and were dropped:\nthe likelihood is that of "
+            "observations for which the simulator does not fail."
+        )
 
     def _more_columns(self, j: int | None = None) -> str:
         """The end of the table's head, or of the row of parameter j."""

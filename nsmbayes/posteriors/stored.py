@@ -117,6 +117,7 @@ def load_posterior(
             header["label"],
             tuple(header["parameter_names"]),
             lambda _: read_certificate(certificate),
+            header.get("dropped", 0.0),
         ),
         draws,
         array("x"),

@@ -4,6 +4,7 @@ from nsmbayes.training.augmentation import correlated_noise, independent_noise
 from nsmbayes.training.density import fit_density
 from nsmbayes.training.loop import Augment, BatchLoss, PointLoss, Stopped, TrainingHistory, fit
 from nsmbayes.training.settings import TrainingSettings, as_settings
+from nsmbayes.training.stream import Block, Stream
 
 __all__ = [
     "TrainingSettings",
@@ -12,6 +13,8 @@ __all__ = [
     "as_settings",
     "fit",
     "fit_density",
+    "Stream",
+    "Block",
     "PointLoss",
     "BatchLoss",
     "Augment",

@@ -90,7 +90,7 @@ def test_a_damaged_chunk_is_found_and_made_anew(whole, tmp_path):
             chunk.write_bytes(content)
         else:
             chunk.unlink()
-        with pytest.raises(nsm.InputError, match="is damaged in rows 100 to 149.*Delete .*status/c/2 and simulate"):
+        with pytest.raises(nsm.InputError, match=r"is damaged in rows 100 to 149.*Delete .*status/c/2 and simulate"):
             nsm.Campaign(path).arrays()
         (path / "status" / "c" / "2").unlink()
         assert nsm.Campaign(path).progress().done == M - 50

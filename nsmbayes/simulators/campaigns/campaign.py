@@ -107,6 +107,11 @@ class Campaign:
         return self._store.d_x
 
     @property
+    def batch(self) -> int:
+        """Rows that were committed together, and are best read together."""
+        return self._store.batch
+
+    @property
     def parameter_names(self) -> tuple[str, ...]:
         """One name per parameter."""
         return tuple(self._store.attributes["parameter_names"])
@@ -180,8 +185,8 @@ class Campaign:
         return Failures(rows, failed, reasons, self.parameter_names, np.nan_to_num(distance))
 
 
-def require_valid(campaign: Campaign, *, drop_failures: bool) -> float:
-    """The fraction of the rows that failed, if it is none or they shall be dropped; an error otherwise."""
+def require_valid(campaign: Campaign, *, drop_failures: bool) -> int:
+    """How many rows failed, if it is none or they shall be dropped; an error otherwise."""
     drop_failures = checks.flag(drop_failures, "drop_failures")
     progress = campaign.progress()
     failed = sum(progress.failed.values())
@@ -194,7 +199,7 @@ def require_valid(campaign: Campaign, *, drop_failures: bool) -> float:
             f"Look at Campaign({str(campaign.path)!r}).failures(); pass drop_failures=True to drop them, and every "
             "result will say so."
         )
-    return failed / progress.done
+    return failed
 
 
 def _duration(seconds: float) -> str:
