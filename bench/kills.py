@@ -35,7 +35,7 @@ def campaign(out: str, m: int, executor: str) -> None:
     import distributed
 
     with (
-        distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
         distributed.Client(cluster) as client,
     ):
         simulate(slow, PRIOR, m, executor=client, **options)

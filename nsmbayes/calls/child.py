@@ -4,6 +4,7 @@ It is started as `python -m nsmbayes.calls.child`, with the number of a socket. 
 starts in a file that both processes map, and sends what it has made a few times a second.
 """
 
+import contextlib
 import mmap
 import os
 import struct
@@ -27,31 +28,32 @@ def main() -> None:
     """Simulate what comes in, until the other side hangs up."""
     connection = Connection(int(sys.argv[1]))
     end_with_parent(int(sys.argv[2]), group=True)
-    with mmap.mmap(int(sys.argv[3]), CLOCK.size) as clock:
+    with mmap.mmap(int(sys.argv[3]), CLOCK.size) as clock, contextlib.suppress(EOFError, ConnectionError):
         sys.path[:] = connection.recv()
         connection.send("ready")
-        simulator: Any = None
-        while True:
+        _serve(connection, clock)
+
+
+def _serve(connection: Connection, clock: mmap.mmap) -> None:
+    simulator: Any = None
+    while True:
+        payload, work, singly = connection.recv()
+        if payload is not None:
             try:
-                payload, work, singly = connection.recv()
-            except EOFError:
-                return
-            if payload is not None:
-                try:
-                    simulator = cloudpickle.loads(payload)
-                except Exception as error:
-                    connection.send(InputError(f"`simulator` cannot be loaded in another process: {error!r}."))
-                    continue
-            made, sent = [], time.monotonic()
-            for call in calls(simulator, work, singly):
-                now = time.monotonic()
-                if now - sent > _SEND_EVERY:
-                    connection.send(made)
-                    made, sent = [], now
-                CLOCK.pack_into(clock, 0, *call, now)
-                made += make(simulator, work, call)
-            CLOCK.pack_into(clock, 0, 0, 0, 0.0)
-            connection.send(made)
+                simulator = cloudpickle.loads(payload)
+            except Exception as error:
+                connection.send(InputError(f"`simulator` cannot be loaded in another process: {error!r}."))
+                continue
+        made, sent = [], time.monotonic()
+        for call in calls(simulator, work, singly):
+            now = time.monotonic()
+            if now - sent > _SEND_EVERY:
+                connection.send(made)
+                made, sent = [], now
+            CLOCK.pack_into(clock, 0, *call, now)
+            made += make(simulator, work, call)
+        CLOCK.pack_into(clock, 0, 0, 0, 0.0)
+        connection.send(made)
 
 
 if __name__ == "__main__":
