@@ -18,7 +18,7 @@ _COLUMNS = 10
 
 
 def run(
-    rows: int = 20_000, batch: int = 1_000, slow_rows: int = 1_000, streamed: int = 10_000_000, repeats: int = 3
+    rows: int = 20_000, batch: int = 1_000, slow_rows: int = 400, streamed: int = 10_000_000, repeats: int = 3
 ) -> list[Row]:
     """Overhead per simulation, the speed-up by a second process at 10 ms, and memory with 10 columns of x."""
     with tempfile.TemporaryDirectory() as name:

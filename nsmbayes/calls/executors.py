@@ -16,7 +16,7 @@ import cloudpickle
 
 from nsmbayes._internal import checks
 from nsmbayes.calls import Caller, Outcome, Work, evaluate
-from nsmbayes.calls.isolation import end_idle, evaluate_isolated, pickled
+from nsmbayes.calls.isolation import Crew, end_idle, evaluate_isolated, pickled
 from nsmbayes.errors import InputError, SimulationError
 
 _MOST_WAITING = 64  # pieces that a Dask cluster may have to do: one that grows with its work must see some
@@ -66,15 +66,15 @@ def _here(simulator: Caller, works: Iterator[Work], timeout: float | None) -> Ou
 
 def _in_processes(simulator: Caller, works: Iterator[Work], workers: int, timeout: float | None) -> Outcomes:
     """Each thread of a pool waits for a process: one that dies is replaced, and takes no other along."""
-    payload = pickled(simulator)
+    payload, crew = pickled(simulator), Crew()
     pool = ThreadPoolExecutor(workers, "nsmbayes-simulate")
     try:
         yield from _finished(
-            lambda work: pool.submit(evaluate_isolated, payload, work, timeout), works, lambda: 2 * workers
+            lambda work: pool.submit(evaluate_isolated, payload, work, timeout, crew), works, lambda: 2 * workers
         )
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        end_idle()
+        crew.end()
 
 
 def _in_executor(simulator: Caller, works: Iterator[Work], pool: Executor, timeout: float | None) -> Outcomes:

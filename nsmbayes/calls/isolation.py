@@ -24,9 +24,6 @@ _ATTEMPTS = 3  # deaths that a row may see before it is blamed: a process can al
 _START = 120.0  # seconds that a process may take to import what it needs
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-_idle: list["Child"] = []
-_lock = threading.Lock()
-
 
 class Child:
     """One process that simulates, and the means to watch it."""
@@ -82,10 +79,14 @@ class Child:
         first, count, started = CLOCK.unpack_from(self._clock)
         return Call(first, count), started
 
-    def end(self) -> int | None:
-        """Kill the process and all that it started; the exit status it had before, or had by then."""
+    def kill(self) -> None:
+        """Kill the process and all that it started; whoever waits for it gets an `EOFError`."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> int | None:
+        """Kill the process and all that it started; the exit status it had before, or had by then."""
+        self.kill()
         status = self._process.wait()
         self._connection.close()
         self._clock.close()
@@ -97,8 +98,72 @@ def _until(call: Call, started: float, timeout: float) -> float:
     return min(1.0, timeout) if not call.size else max(0.001, started + timeout - time.monotonic() + 0.001)
 
 
-def evaluate_isolated(payload: bytes, work: Work, timeout: float | None) -> Outcome:
-    """Simulate the rows of `work` in a process of their own; `payload` is the pickled simulator.
+class Crew:
+    """Processes that simulate: those that wait for work and those that are busy."""
+
+    def __init__(self):
+        self._idle: list[Child] = []
+        self._busy: list[Child] = []
+        self._lock, self._ended = threading.Lock(), False
+
+    def take(self) -> Child:
+        """A process for some work; a new one if none waits."""
+        with self._lock:
+            self._require_running()
+            child = self._idle.pop() if self._idle else None
+        child = Child() if child is None else child
+        with self._lock:
+            self._busy.append(child)
+            ended = self._ended
+        if ended:
+            self.drop(child)
+            self._require_running()
+        return child
+
+    def give_back(self, child: Child) -> None:
+        """The work is done."""
+        with self._lock:
+            self._busy.remove(child)
+            self._idle.append(child)
+
+    def drop(self, child: Child) -> int | None:
+        """End a process; its exit status."""
+        with self._lock:
+            self._busy.remove(child)
+        return child.end()
+
+    def end_idle(self) -> None:
+        """End the processes that wait for work."""
+        with self._lock:
+            ending, self._idle = self._idle, []
+        for child in ending:
+            child.end()
+
+    def end(self) -> None:
+        """End all processes, also those that are busy: the threads that wait for them get an error."""
+        with self._lock:
+            self._ended = True
+            busy = list(self._busy)
+        for child in busy:
+            child.kill()
+        self.end_idle()
+
+    def _require_running(self) -> None:
+        if self._ended:
+            raise SimulationError("The campaign has ended.")
+
+
+_own = Crew()  # of this process, wherever it works
+atexit.register(_own.end)
+
+
+def end_idle() -> None:
+    """End the processes of this process that wait for work."""
+    _own.end_idle()
+
+
+def evaluate_isolated(payload: bytes, work: Work, timeout: float | None, crew: Crew = _own) -> Outcome:
+    """Simulate the rows of `work` in a process of `crew`; `payload` is the pickled simulator.
 
     A row that takes more than `timeout` seconds, or that kills its process three times, has failed; the others are
     simulated none the less. A call of several rows that does so is made again row by row.
@@ -112,14 +177,14 @@ def evaluate_isolated(payload: bytes, work: Work, timeout: float | None) -> Outc
             done.append(failed[at])
             continue
         stop = min((row for row in failed if row > at), default=work.stop)
-        child = _take()
+        child = crew.take()
         try:
             child.send(payload, work._replace(start=at, stop=stop), frozenset(singly))
             while work.start + len(done) < stop:
                 done += child.receive(timeout)
         except (TimeoutError, EOFError, ConnectionError) as error:
             call, _ = child.call()
-            status = child.end()
+            status = crew.drop(child)
             if isinstance(error, TimeoutError):
                 blamed, row = True, (None, RowStatus.TIMED_OUT, f"took more than {timeout:g} s")
             else:
@@ -133,10 +198,10 @@ def evaluate_isolated(payload: bytes, work: Work, timeout: float | None) -> Outc
             elif blamed:
                 failed[call.first] = row
         except BaseException:
-            child.end()
+            crew.drop(child)
             raise
         else:
-            _give_back(child)
+            crew.give_back(child)
     return gathered(work.start, done)
 
 
@@ -149,29 +214,6 @@ def pickled(simulator: Caller) -> bytes:
             f"`simulator` cannot be sent to another process ({error}). Let it open what it needs when it is called, or "
             "leave `executor` and `timeout` out."
         ) from error
-
-
-def end_idle() -> None:
-    """End the processes that wait for work."""
-    with _lock:
-        ending, _idle[:] = list(_idle), []
-    for child in ending:
-        child.end()
-
-
-atexit.register(end_idle)
-
-
-def _take() -> Child:
-    with _lock:
-        if _idle:
-            return _idle.pop()
-    return Child()
-
-
-def _give_back(child: Child) -> None:
-    with _lock:
-        _idle.append(child)
 
 
 def _told(status: int | None) -> str:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 
 import jax
@@ -13,7 +14,7 @@ import numpyro.distributions as dist
 import pytest
 from support.functions import bad, noisy, noisy_batch
 from support.processes import is_running
-from support.simulators import PRIOR, all_rows, bad_theta, command
+from support.simulators import PRIOR, all_rows, bad_theta, command, works
 
 import nsmbayes as nsm
 from nsmbayes.calls import RowStatus
@@ -173,6 +174,25 @@ def test_a_program_that_hangs_ends_with_its_timeout(tmp_path):
 def test_a_command_that_cannot_run_is_refused(arguments, complaint):
     with pytest.raises(nsm.InputError, match=complaint):
         nsm.CommandSimulator(**arguments)
+
+
+def test_who_stops_early_leaves_no_process_behind(tmp_path):
+    """A campaign that is interrupted, or ends with an error, does not wait for a simulator that hangs."""
+
+    def hanging(rng, theta):
+        (tmp_path / f"{os.getpid()}.pid").touch()
+        if theta[0] == 3:
+            time.sleep(600)
+        return theta
+
+    caller = nsm.NumpySimulator(hanging).caller()
+    made = outcomes(caller, works(caller, 12, 6, bad_theta()), 2, None)
+    work, _ = next(made)
+    assert work.start == 0
+    while len(list(tmp_path.iterdir())) < 2:  # the other piece has begun, in another process
+        time.sleep(0.05)
+    made.close()
+    assert not [path for path in tmp_path.iterdir() if is_running(path.stem)]
 
 
 def test_rows_must_have_the_same_width():
