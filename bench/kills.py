@@ -81,11 +81,17 @@ def kill_main(folder: Path, m: int, kills: int, executor: str) -> dict[str, int]
 
 
 def kill_workers(folder: Path, m: int, executor: str, fraction: float = 0.3) -> dict[str, int]:
-    """Kill a fraction of the workers, again and again, while the campaign runs."""
+    """Kill a fraction of the workers whenever another tenth of the batches is committed."""
     out, killed = folder / f"workers-{executor}.zarr", 0
     process = start(out, m, executor)
+    while process.poll() is None and not out.exists():  # until it runs
+        time.sleep(0.1)
+    seen = 0
     while process.poll() is None:
-        time.sleep(1.0)
+        time.sleep(0.02)
+        if len(committed(out)) < seen + m // 200:
+            continue
+        seen = len(committed(out))
         workers = [pid for pid in _descendants(process.pid) if _is_worker(pid, executor)]
         for pid in random.sample(workers, min(len(workers), max(1, round(fraction * len(workers))))):
             try:
@@ -144,12 +150,12 @@ def main() -> None:
     random.seed(options.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = {
-            "main process": kill_main(folder, options.rows, options.kills, "2"),
-            "30 % of the workers, pool of 4": kill_workers(folder, options.rows, "4"),
-            "30 % of the workers, Dask": kill_workers(folder, options.rows, "dask"),
-        }
-    print(json.dumps(found, indent=2))
+        for what, run in {
+            "30 % of the workers, pool of 4": lambda: kill_workers(folder, options.rows, "4"),
+            "30 % of the workers, Dask": lambda: kill_workers(folder, options.rows, "dask"),
+            "main process": lambda: kill_main(folder, options.rows, options.kills, "2"),
+        }.items():
+            print(json.dumps({what: run()}), flush=True)
 
 
 if __name__ == "__main__":

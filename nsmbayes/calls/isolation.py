@@ -21,6 +21,7 @@ from nsmbayes.calls.work import Call, Caller, Outcome, Row, RowStatus, Work, gat
 from nsmbayes.errors import InputError, SimulationError
 
 _ATTEMPTS = 3  # deaths that a row may see before it is blamed: a process can also be killed from outside
+_STARTS = 10  # processes in a row that may end before they simulate
 _START = 120.0  # seconds that a process may take to import what it needs
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -46,15 +47,13 @@ class Child:
             )
         theirs.close()
         self._connection, self._payload = Connection(ours.detach()), None
-        self._connection.send(sys.path)
-        if not self._connection.poll(_START) or not self._ready():
-            status = self._process.poll()
-            self.end()
-            raise SimulationError(f"A process for simulations did not start ({_told(status)}).")
+        if not self._ready():
+            raise ConnectionError(f"it did not start; {_told(self.end())}")
 
     def _ready(self) -> bool:
         try:
-            return self._connection.recv() == "ready"
+            self._connection.send(sys.path)
+            return self._connection.poll(_START) and self._connection.recv() == "ready"
         except (EOFError, OSError):
             return False
 
@@ -79,15 +78,16 @@ class Child:
         first, count, started = CLOCK.unpack_from(self._clock)
         return Call(first, count), started
 
-    def kill(self) -> None:
-        """Kill the process and all that it started; whoever waits for it gets an `EOFError`."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def kill(self) -> int:
+        """Kill the process and all that it started; whoever waits for it gets an `EOFError`. Its exit status."""
+        if self._process.returncode is None:  # its number is still its own
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
 
-    def end(self) -> int | None:
-        """Kill the process and all that it started; the exit status it had before, or had by then."""
-        self.kill()
-        status = self._process.wait()
+    def end(self) -> int:
+        """Kill the process, if it has not ended, and let go of it; its exit status."""
+        status = self.kill()
         self._connection.close()
         self._clock.close()
         return status
@@ -126,7 +126,7 @@ class Crew:
             self._busy.remove(child)
             self._idle.append(child)
 
-    def drop(self, child: Child) -> int | None:
+    def drop(self, child: Child) -> int:
         """End a process; its exit status."""
         with self._lock:
             self._busy.remove(child)
@@ -172,16 +172,24 @@ def evaluate_isolated(payload: bytes, work: Work, timeout: float | None, crew: C
     failed: dict[int, Row] = {}
     singly: set[int] = set()
     deaths: Counter[int] = Counter()
+    without_work = 0  # processes in a row that ended before they simulated
     while (at := work.start + len(done)) < work.stop:
         if at in failed:
             done.append(failed[at])
             continue
         stop = min((row for row in failed if row > at), default=work.stop)
-        child = crew.take()
+        if without_work >= _STARTS:
+            raise SimulationError("Processes for simulations end before they simulate. Is there enough memory?")
+        try:
+            child = crew.take()
+        except ConnectionError:
+            without_work += 1
+            continue
         try:
             child.send(payload, work._replace(start=at, stop=stop), frozenset(singly))
             while work.start + len(done) < stop:
                 done += child.receive(timeout)
+                without_work = 0
         except (TimeoutError, EOFError, ConnectionError) as error:
             call, _ = child.call()
             status = crew.drop(child)
@@ -190,9 +198,9 @@ def evaluate_isolated(payload: bytes, work: Work, timeout: float | None, crew: C
             else:
                 deaths[call.first] += 1
                 blamed, row = deaths[call.first] >= _ATTEMPTS, (None, RowStatus.DIED, _told(status))
-            if blamed and call.size == 0:
-                raise SimulationError(f"A process for simulations ended before its work ({_told(status)}).") from None
-            if blamed and call.size > 1:
+            if call.size == 0:
+                without_work += 1
+            elif blamed and call.size > 1:
                 singly.add(call.first)
                 deaths.pop(call.first, None)
             elif blamed:
@@ -216,7 +224,7 @@ def pickled(simulator: Caller) -> bytes:
         ) from error
 
 
-def _told(status: int | None) -> str:
-    if status is None or status >= 0:
+def _told(status: int) -> str:
+    if status >= 0:
         return f"its process ended with status {status}"
     return f"its process ended by signal {-status} ({signal.Signals(-status).name})"

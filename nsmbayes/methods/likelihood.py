@@ -2,6 +2,7 @@
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -92,10 +93,18 @@ class LikelihoodMethod(SurrogateMethod):
         """The smallest and the largest simulated value of each column: beyond them the surrogate extrapolates."""
         return require_trained(self._x_range)
 
-    def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
+    def train(
+        self,
+        seed: int = 0,
+        *,
+        settings: TrainingSettings | None = None,
+        devices: Sequence[Any] | None = None,
+        progress: bool = True,
+    ) -> Self:
         """Train the surrogate by maximum likelihood on all simulations appended so far.
 
-        Without `settings`: those of `default_training(d_x)`.
+        Without `settings`: those of `default_training(d_x)`. With several `devices`, e.g. `jax.devices()`, each has a
+        part of every batch.
         """
         seed = checks.integer(seed, "seed")
         data = self._data(seed)
@@ -112,6 +121,7 @@ class LikelihoodMethod(SurrogateMethod):
             key=key_fit,
             augment=self._augment(),
             stream=data.stream(scalers, settings),
+            devices=devices,
             progress=progress,
         )
         self._learn(in_double(density), data.x_range)

@@ -1,5 +1,6 @@
 """NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -152,11 +153,18 @@ class NSMBayesConj(SurrogateMethod):
         }
         return cls(prior, **(choices | options))
 
-    def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
+    def train(
+        self,
+        seed: int = 0,
+        *,
+        settings: TrainingSettings | None = None,
+        devices: Sequence[Any] | None = None,
+        progress: bool = True,
+    ) -> Self:
         """Train T and b by score matching on all simulations appended so far.
 
         Without `settings`: those of `NSMBayesConj.training`, or with noise_levels=(0,) the paper's,
-        `TrainingSettings()`.
+        `TrainingSettings()`. With several `devices`, e.g. `jax.devices()`, each has a part of every batch.
         """
         seed = checks.integer(seed, "seed")
         data = self._data(seed)
@@ -177,6 +185,7 @@ class NSMBayesConj(SurrogateMethod):
             key=key_fit,
             augment=independent_noise(self.noise_levels[0], self.noise_levels[-1]) if self._noisy else None,
             stream=data.stream(scalers, settings),
+            devices=devices,
             progress=progress,
         )
         self._network = in_double(family)

@@ -1,6 +1,8 @@
 """Training of a density by maximum likelihood; where x is nearly linear in theta, around its linear trend."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
@@ -23,6 +25,7 @@ def fit_density(
     key: PRNGKeyArray,
     augment: Augment | None = None,
     stream: Stream | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> tuple[Density, TrainingHistory]:
     """Train `initial` on standardised simulations; of two networks the one that is better on held-out ones.
@@ -34,7 +37,8 @@ def fit_density(
     around = _around_trend(initial, t, z)
 
     def train(network: Density, settings: TrainingSettings) -> tuple[Density, TrainingHistory]:
-        return fit(network, _loss, t, z, settings=settings, key=key, augment=augment, stream=stream, progress=progress)
+        options: dict[str, Any] = {"augment": augment, "stream": stream, "devices": devices, "progress": progress}
+        return fit(network, _loss, t, z, settings=settings, key=key, **options)
 
     density, history = train(initial, settings)
     if around is None or history.stopped == Stopped.INTERRUPTED:

@@ -2,7 +2,7 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from tqdm import tqdm
 
@@ -74,18 +75,20 @@ def fit(
     key: PRNGKeyArray,
     augment: Augment | None = None,
     stream: Stream | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> tuple[Model, TrainingHistory]:
     """Minimise the mean of `loss(model, theta_i, x_i)` over the simulations; return the best model on held-out ones.
 
     With `augment` the loss gets augment(key, x) instead of x: a new one in every batch, a fixed one for the held-out
     simulations. With a `BatchLoss`, minimise the loss of random batches instead. With `stream`, its simulations are
-    used instead of `theta` and `x`.
+    used instead of `theta` and `x`. With several `devices`, each has a part of every batch, and a copy of the model.
 
     Everything in `model` except its standardisers and trend is trained, in float32. Ctrl-C between epochs ends training
     and keeps the best weights so far.
     """
     key, key_split = jax.random.split(key)
+    mesh = _mesh(devices, settings)
     data = (
         _InMemory(theta, x, settings, key_split, augment) if stream is None else _InBlocks(stream, key_split, augment)
     )
@@ -101,7 +104,7 @@ def fit(
         for epoch in range(settings.max_epochs):
             start = time.perf_counter()
             params, state, losses = data.run_epoch(
-                params, state, fixed, loss, augment, settings, jax.random.fold_in(key, epoch), epoch
+                params, state, fixed, loss, augment, settings, jax.random.fold_in(key, epoch), epoch, mesh
             )
             train_loss, validation_loss = map(float, losses)
             seconds.append(time.perf_counter() - start)
@@ -126,6 +129,8 @@ def fit(
         stopped = Stopped.INTERRUPTED
     finally:
         bar.close()
+    if mesh is not None:
+        best = jax.tree.map(np.asarray, best)  # from all devices to none
     losses = np.asarray(history)
     typical = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
     return eqx.combine(best, frozen), TrainingHistory(
@@ -139,6 +144,18 @@ def fit(
 
 
 Losses = tuple[Float[Array, ""], Float[Array, ""]]
+
+
+def _mesh(devices: Sequence[Any] | None, settings: TrainingSettings) -> Mesh | None:
+    """The devices, if there are several."""
+    if devices is None or len(devices) == 1:
+        return None
+    if not len(devices) or settings.batch_size % len(devices):
+        raise InputError(
+            f"`devices`: a batch of {settings.batch_size} cannot be divided among {len(devices)} devices. Choose a "
+            "`batch_size` that is a multiple of their number."
+        )
+    return Mesh(np.asarray(devices), ("data",))
 
 
 class _InMemory:
@@ -159,10 +176,19 @@ class _InMemory:
         self.validation, self.m = validation, m - m_validation
 
     def run_epoch(
-        self, params: PyTree, state: Any, fixed: PyTree, loss: Any, augment: Any, settings: Any, key: Any, _: int
+        self,
+        params: PyTree,
+        state: Any,
+        fixed: PyTree,
+        loss: Any,
+        augment: Any,
+        settings: Any,
+        key: Any,
+        _: int,
+        mesh: Any,
     ) -> tuple[PyTree, optax.OptState, Losses]:
         """One pass over the shuffled training set, then the validation loss."""
-        return run_epoch(params, state, fixed, loss, augment, settings, self.train, self.validation, key)
+        return run_epoch(params, state, fixed, loss, augment, settings, self.train, self.validation, key, mesh)
 
 
 class _InBlocks:
@@ -172,14 +198,25 @@ class _InBlocks:
         self.stream, self.key, self.augment, self.m = stream, key, augment, stream.m
 
     def run_epoch(
-        self, params: PyTree, state: Any, fixed: PyTree, loss: Any, augment: Any, settings: Any, key: Any, epoch: int
+        self,
+        params: PyTree,
+        state: Any,
+        fixed: PyTree,
+        loss: Any,
+        augment: Any,
+        settings: Any,
+        key: Any,
+        epoch: int,
+        mesh: Any,
     ) -> tuple[PyTree, optax.OptState, Losses]:
         """One pass over the blocks to train on, then the validation loss over those held out."""
         sums = np.zeros((2, 2))  # of training and validation: losses times weights, and weights
         for number, block in enumerate(self.stream.training(epoch)):
             if steps := len(block[0]) // min(settings.batch_size, self.m):  # a remainder smaller than a batch waits
                 own = jax.random.fold_in(key, number)
-                params, state, value = _run_block(params, state, fixed, loss, augment, settings, block, own, self.m)
+                params, state, value = _run_block(
+                    params, state, fixed, loss, augment, settings, block, own, self.m, mesh
+                )
                 sums[0] += float(value) * steps, steps
         for number, (t, z) in enumerate(self.stream.held_out()):
             seen = z if self.augment is None else self.augment(jax.random.fold_in(self.key, number), jnp.asarray(z))
@@ -202,9 +239,10 @@ def run_epoch(
     train: PyTree[Float[Array, "m ..."]],
     validation: PyTree[Float[Array, "m_validation ..."]],
     key: PRNGKeyArray,
+    mesh: Mesh | None = None,
 ) -> tuple[PyTree, optax.OptState, Losses]:
     """One pass over the shuffled training set, then the validation loss. A remainder smaller than a batch waits."""
-    params, state, value = _pass(params, state, fixed, loss, augment, settings, train, key, len(train[0]))
+    params, state, value = _pass(params, state, fixed, loss, augment, settings, train, key, len(train[0]), mesh)
     return params, state, (value, _validate(params, fixed, loss, validation))
 
 
@@ -218,6 +256,7 @@ def _pass(
     train: PyTree[Float[Array, "rows ..."]],
     key: PRNGKeyArray,
     m: int,
+    mesh: Mesh | None,
 ) -> tuple[PyTree, optax.OptState, Float[Array, ""]]:
     """One pass over shuffled simulations, which are all or some of the m of an epoch."""
     # The optimiser works on one flat vector: its update is then one fused loop instead of several per array.
@@ -237,6 +276,8 @@ def _pass(
     size = min(settings.batch_size, m)
     order = jax.random.permutation(key, rows)[: rows - rows % size]
     batches = jax.tree.map(lambda a: a[order].reshape(-1, size, *a.shape[1:]), train)
+    if mesh is not None:
+        batches = jax.lax.with_sharding_constraint(batches, NamedSharding(mesh, PartitionSpec(None, "data")))
     keys = jax.random.split(jax.random.fold_in(key, 0), rows // size)
     (flat, state), losses = jax.lax.scan(step, (flat, state), (jnp.arange(rows // size), keys, batches))
     return unravel(flat), state, losses.mean()

@@ -12,7 +12,7 @@ def cluster():
     """A real Dask cluster with two processes."""
     import distributed
 
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**options) as cluster:
         yield cluster
 

@@ -89,14 +89,14 @@ def test_theta_is_the_same_in_any_slice(prior):
 @pytest.mark.parametrize("kind", ["here", "pool", "dask"])
 def test_every_kind_of_failure_is_found_and_costs_no_other_row(kind, executors):
     theta = bad_theta()
-    x, status, reasons = all_rows(nsm.NumpySimulator(bad).caller(), 12, 6, executors[kind], 1.0, theta)
+    x, status, reasons = all_rows(nsm.NumpySimulator(bad).caller(), 12, 6, executors[kind], 3.0, theta)
     expected = np.full(12, RowStatus.VALID)
     expected[[3, 5, 7, 9]] = [RowStatus.RAISED, RowStatus.NOT_FINITE, RowStatus.TIMED_OUT, RowStatus.DIED]
     assert status.tolist() == expected.tolist()
     assert reasons == {
         3: "ValueError: no such star",
         5: "returned [1.0, nan]",
-        7: "took more than 1 s",
+        7: "took more than 3 s",
         9: "its process ended by signal 6 (SIGABRT)",
     }
     good = nsm.NumpySimulator(lambda rng, theta: theta + rng.standard_normal(2)).caller()
@@ -157,7 +157,7 @@ def test_a_program_that_hangs_ends_with_its_timeout(tmp_path):
     script = tmp_path / "hang.sh"
     script.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
     script.chmod(0o755)
-    _, status, _ = all_rows(nsm.CommandSimulator([str(script)]).caller(), 1, 1, None, 0.5)
+    _, status, _ = all_rows(nsm.CommandSimulator([str(script)]).caller(), 1, 1, None, 3.0)
     assert status.tolist() == [RowStatus.TIMED_OUT]
     assert not is_running(int((tmp_path / "pid").read_text()))
 

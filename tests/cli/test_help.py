@@ -41,7 +41,9 @@ def test_help_names_every_command(capsys):
         main(["--help"])
     assert stopped.value.code == 0
     text = capsys.readouterr().out
-    assert all(f"\n    {name}" in text for name in ("demo", "simulate", "train", "infer", "certify", "bench"))
+    assert all(
+        f"\n    {name}" in text for name in ("demo", "simulate", "train", "infer", "certify", "reproduce", "bench")
+    )
 
 
 def test_help_needs_nothing_large():

@@ -196,8 +196,8 @@ def require_valid(campaign: Campaign, *, drop_failures: bool) -> int:
         raise InputError(
             f"`{campaign.path}` has {failed:,} failed rows of {progress.done:,} ({failed / progress.done:.2%}). To "
             "drop them biases the likelihood: what is learnt is x given theta and given that the simulator works. "
-            f"Look at Campaign({str(campaign.path)!r}).failures(); pass drop_failures=True to drop them, and every "
-            "result will say so."
+            f"Look at Campaign({str(campaign.path)!r}).failures(); pass drop_failures=True, or "
+            "--drop-failures on the command line, to drop them; every result will say so."
         )
     return failed
 
