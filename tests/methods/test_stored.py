@@ -45,7 +45,6 @@ def test_a_campaign_is_streamed_through_training(good):
     streamed, whole = trained(good, stream=True), trained(good)
     assert streamed.simulations_used == 2000
     assert np.allclose(streamed.history.validation_loss, whole.history.validation_loss, rtol=0.3)
-    assert np.array_equal(streamed.history.train_loss, trained(good, stream=True).history.train_loss)
     density = nsm.NLE(PRIOR, surrogate=nsm.MDN(hidden=(8,))).append_simulations(good, stream=True)
     density.train(0, settings=BRIEF, progress=False)
     x = good.arrays()[1]
@@ -75,7 +74,7 @@ def test_failed_rows_are_never_dropped_silently(leaky, tmp_path):
     method = trained(leaky, drop_failures=True)
     assert method.dropped == pytest.approx(failed / 2000)
     assert method.simulations_used == 2000 - failed
-    streamed = trained(leaky, drop_failures=True, stream=True)
+    streamed = nsm.NLE(PRIOR).append_simulations(leaky, drop_failures=True, stream=True)
     assert streamed.dropped == pytest.approx(failed / 2000)
     assert streamed.simulations_used == 2000 - failed
     said = f"{failed / 2000:.2%} of the simulations failed and were dropped"

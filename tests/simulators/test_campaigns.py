@@ -195,13 +195,7 @@ def test_fingerprints_follow_what_matters():
     ]
     assert len(set(prints)) == len(prints)
     assert simulator_fingerprint(scaled(np.ones(2))) == prints[2]
-    code = (
-        "from support.functions import noisy; import nsmbayes as nsm; from nsmbayes.simulators.campaigns.fingerprint "
-    )
-    code += "import simulator_fingerprint as f; print(f(nsm.NumpySimulator(noisy)))"
-    environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__)), "PYTHONHASHSEED": "5"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert done.stdout.strip() == prints[3]
+    # That it is the same in another process is what continuing a killed campaign needs, above.
 
 
 def test_campaigns_merge_if_they_agree(whole, tmp_path):
