@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.simulators import peak_gib
 from bench.timing import Row, timed
-from nsmbayes import NLE, BatchSimulator, GaussianPrior, NumpySimulator, TrainingSettings, simulate
+from nsmbayes import MDN, NLE, BatchSimulator, GaussianPrior, NumpySimulator, TrainingSettings, simulate
 
 TINY = {"rows": 200, "batch": 100, "slow_rows": 20, "streamed": 2_000, "repeats": 1}
 _COLUMNS = 10
@@ -98,7 +98,7 @@ def _store(out: Path, m: int) -> Row:
 
 
 def _train(out: Path, m: int) -> Row:
-    method = NLE(_PRIOR).append_simulations(out, stream=True)
+    method = NLE(_PRIOR, surrogate=MDN(hidden=(32, 32))).append_simulations(out, stream=True)
     settings = TrainingSettings(max_epochs=1, batch_size=4096 if m > 100_000 else 64)
     wall, _ = timed(lambda: method.train(settings=settings, progress=False))
     detail = {"peak_gib": peak_gib()}
