@@ -8,6 +8,7 @@ from bench import (
     batch,
     budget,
     calibration,
+    campaigns,
     columns,
     conj_training,
     devices,
@@ -60,6 +61,7 @@ BENCHMARKS = {
         "general": general,
         "identity": identity,
         "surrogate": surrogate,
+        "campaigns": campaigns,
         "devices": devices,
         "sbi": sbi,
     }.items()

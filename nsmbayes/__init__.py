@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nsmbayes.errors import ConvergenceError as ConvergenceError
     from nsmbayes.errors import InputError as InputError
     from nsmbayes.errors import NotTrainedError as NotTrainedError
+    from nsmbayes.errors import SimulationError as SimulationError
     from nsmbayes.errors import TrainingError as TrainingError
     from nsmbayes.methods import ACE as ACE
     from nsmbayes.methods import GBISR as GBISR
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
     from nsmbayes.methods import load as load
     from nsmbayes.priors import GaussianPrior as GaussianPrior
     from nsmbayes.robustness import certify as certify
+    from nsmbayes.simulators import BatchSimulator as BatchSimulator
+    from nsmbayes.simulators import CommandSimulator as CommandSimulator
     from nsmbayes.simulators import JaxSimulator as JaxSimulator
     from nsmbayes.simulators import NumpySimulator as NumpySimulator
     from nsmbayes.simulators import simulate_sets as simulate_sets
+    from nsmbayes.simulators.campaigns import Campaign as Campaign
+    from nsmbayes.simulators.campaigns import merge_campaigns as merge_campaigns
+    from nsmbayes.simulators.campaigns import simulate as simulate
     from nsmbayes.surrogates import MAF as MAF
     from nsmbayes.surrogates import MDN as MDN
     from nsmbayes.training import TrainingSettings as TrainingSettings
@@ -49,9 +55,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
-    "errors": ("InputError", "NotTrainedError", "TrainingError", "ConvergenceError", "BudgetError"),
+    "errors": ("InputError", "NotTrainedError", "TrainingError", "ConvergenceError", "BudgetError", "SimulationError"),
     "priors": ("GaussianPrior",),
-    "simulators": ("JaxSimulator", "NumpySimulator", "simulate_sets"),
+    "simulators": ("JaxSimulator", "NumpySimulator", "BatchSimulator", "CommandSimulator", "simulate_sets"),
+    "simulators.campaigns": ("simulate", "Campaign", "merge_campaigns"),
     "surrogates": ("MDN", "MAF"),
     "training": ("TrainingSettings",),
     "robustness": ("certify",),

@@ -13,6 +13,10 @@ class TrainingError(RuntimeError):
     """Training failed: it left no network that could be used."""
 
 
+class SimulationError(RuntimeError):
+    """Simulations failed, too many of them or all; those that are stored are kept."""
+
+
 class ConvergenceError(RuntimeError):
     """What a sampler returned, or would have returned, are not draws from the posterior."""
 

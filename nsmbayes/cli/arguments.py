@@ -50,6 +50,31 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
 
 
+def _simulate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("simulator", nargs="?", help="module:name, e.g. my_module:simulator for my_module.py here")
+    parser.add_argument("--prior", type=Path, help="JSON file with a distribution, its parameters and names")
+    parser.add_argument("-m", "--simulations", type=int, help="rows that the campaign shall have")
+    parser.add_argument("--out", type=Path, help="campaign, e.g. campaign.zarr; one that exists is continued")
+    parser.add_argument("--workers", type=int, help="processes (default: this one)")
+    parser.add_argument("--dask", help="address of a Dask scheduler to simulate on")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch", type=int, help="rows committed together (default: a hundredth, at most 10,000)")
+    parser.add_argument("--timeout", type=float, help="seconds that a call of the simulator may take")
+    parser.add_argument("--max-failures", type=float, default=0.05, help="fraction that may fail (default: 0.05)")
+    parser.add_argument("--status", type=Path, metavar="CAMPAIGN", help="tell how far a campaign is, and do nothing")
+
+
+def _train(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("campaign", type=Path, help="what nsmbayes simulate wrote, e.g. campaign.zarr")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the model")
+    parser.add_argument("--method", default="nsm-bayes", help="nsm-bayes (default), nsm-bayes-conj or nle")
+    parser.add_argument("--prior", type=Path, help="JSON file (default: the campaign's)")
+    parser.add_argument("--grid-steps", help="comma-separated steps of discrete columns of x, 0 for a continuous one")
+    parser.add_argument("--drop-failures", action="store_true", help="train without the rows that failed, and say so")
+    parser.add_argument("--overwrite", action="store_true", help="replace a model")
+    parser.add_argument("--seed", type=int, default=0)
+
+
 def _infer(parser: argparse.ArgumentParser) -> None:
     _add_model_and_data(parser)
     parser.add_argument("--out", type=Path, help="folder for posterior.json, draws.csv and report.html")
@@ -97,6 +122,8 @@ def _bench(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS = {
     "demo": Command("Train on the g-and-k task, infer from contaminated data, and write a report.", _demo),
+    "simulate": Command("Run your own simulator, on one core or many, and store what it makes.", _simulate),
+    "train": Command("Train a method on stored simulations.", _train),
     "infer": Command("Apply a saved model to observations in a CSV file, one observation per row.", _infer),
     "certify": Command(
         "Certify the robustness of a posterior, and list the observations it distrusts. Exits with 0 if robust, 1 if "

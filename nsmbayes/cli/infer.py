@@ -29,6 +29,7 @@ def run(options: argparse.Namespace) -> int:
         "n": posterior.n,
         "weights": posterior.weights.tolist(),
         "warnings": posterior.warnings,
+        "dropped_simulations": posterior.provenance.dropped,
     }
     write_text(options.out / "posterior.json", json.dumps(result, indent=2) + "\n")
     table = io.StringIO()

@@ -1,4 +1,4 @@
-"""The command line: nsmbayes demo | infer | certify | reproduce | bench."""
+"""The command line: nsmbayes demo | simulate | train | infer | certify | reproduce | bench."""
 
 import argparse
 import importlib
@@ -18,13 +18,23 @@ from nsmbayes.errors import (
     FailedRepeatsError,
     InputError,
     NotTrainedError,
+    SimulationError,
     TrainingError,
 )
 
 if TYPE_CHECKING:
     from nsmbayes.experiments import Effort
 
-_USER_ERRORS = (InputError, TrainingError, NotTrainedError, ConvergenceError, BudgetError, FailedRepeatsError, OSError)
+_USER_ERRORS = (
+    InputError,
+    SimulationError,
+    TrainingError,
+    NotTrainedError,
+    ConvergenceError,
+    BudgetError,
+    FailedRepeatsError,
+    OSError,
+)
 _LINE = "\n"
 _CLOSED = 141  # what shells say of a command that wrote to a closed pipe
 

@@ -3,7 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -14,11 +14,14 @@ from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.random import dequantised
 from nsmbayes._internal.text import listed
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
+from nsmbayes.methods.stored import MOST_IN_MEMORY, StoredSimulations, Streamed
 from nsmbayes.posteriors import Posterior, Provenance
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.robustness import certify
 from nsmbayes.serialisation import decode, encode, require_array, write_model
-from nsmbayes.training import Stopped, TrainingHistory
+from nsmbayes.simulators.campaigns import Campaign, require_valid
+from nsmbayes.surrogates import Scalers
+from nsmbayes.training import Stopped, TrainingHistory, TrainingSettings
 
 _UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
@@ -38,6 +41,8 @@ class Method(Sheltered, ABC):
     def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
         self.prior = prior
         self.simulations_used = 0
+        self.dropped = 0.0
+        """The fraction of the simulations that failed and were dropped."""
         self.budget = None if budget is None else checks.integer(budget, "budget", at_least=1)
         """The most simulator calls the method may use, given to it or made by it; None for no limit."""
         self._has_names = parameter_names is not None
@@ -59,7 +64,9 @@ class Method(Sheltered, ABC):
         """The posterior given observations (n, d_x)."""
 
     def _provenance(self) -> Provenance:
-        return Provenance(self.name, self.label, self.parameter_names, certify, self.x_names, self.interrupted)
+        return Provenance(
+            self.name, self.label, self.parameter_names, certify, self.x_names, self.interrupted, self.dropped
+        )
 
     def _record(self, history: TrainingHistory) -> None:
         self.history, self.interrupted = history, history.stopped == Stopped.INTERRUPTED
@@ -130,6 +137,44 @@ class SurrogateMethod(TrainedMethod):
         self.x_names = None if x_names is None else check_names(x_names, "x_names")
         self.grid_steps = None if grid_steps is None else tuple(_steps(grid_steps).tolist())
         self._network: Any = None
+        self._campaigns: list[Campaign] = []
+        self._failed = 0  # rows of campaigns that were dropped
+
+    def append_simulations(
+        self, theta: Any, x: Any = None, *, drop_failures: bool = False, stream: bool | None = None
+    ) -> Self:
+        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row.
+
+        Or a campaign alone, e.g. "campaign.zarr" of `nsmbayes.simulate`. One with failed rows is refused unless
+        `drop_failures`; every posterior then tells the fraction. With `stream` it is read in blocks in every epoch of
+        training; by default if theta and x have more than 20 million numbers.
+        """
+        if x is not None or not isinstance(theta, str | Path | Campaign):
+            return super().append_simulations(theta, x)
+        campaign = theta if isinstance(theta, Campaign) else Campaign(theta)
+        failed = require_valid(campaign, drop_failures=drop_failures)
+        if campaign.d_theta != self.dim:
+            raise InputError(f"`theta`: {campaign.path} has {campaign.d_theta} parameters; the prior has {self.dim}.")
+        if stream is None:
+            stream = len(campaign) * (campaign.d_theta + campaign.d_x) > MOST_IN_MEMORY
+        if checks.flag(stream, "stream"):
+            self._charge(campaign.progress().done - failed)
+            self._campaigns.append(campaign)
+        else:
+            super().append_simulations(*campaign.arrays(drop_failures=drop_failures))
+        self._failed += failed
+        self.dropped = self._failed / (self._failed + self.simulations_used)
+        return self
+
+    def _data(self, seed: int) -> "LearningData":
+        """All simulations appended so far, with dequantised x, in memory; or some of them, and how to read all."""
+        if not self._campaigns:
+            theta, x = self._all_simulations()
+            return LearningData(theta, self._dequantise(x, seed, 0), theta, None)
+        if self._simulations:
+            raise InputError("Campaigns that are streamed cannot be mixed with arrays: simulate those into a campaign.")
+        stored = StoredSimulations(self._campaigns, self._dequantise, seed)
+        return LearningData(*stored.sample, stored.theta_range, stored)
 
     @property
     def network(self) -> Any:
@@ -175,6 +220,8 @@ class SurrogateMethod(TrainedMethod):
                 "code that builds the prior, and train with the same seed."
             )
         arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
+        if self.dropped:
+            arrays["simulations.dropped"] = np.asarray(self.dropped)
         config = {name: encode(value) for name, value in self.config().items()}
         header = {"method": self.name, "config": config, "interrupted": self.interrupted}
         return write_model(path, header, arrays, overwrite=overwrite)
@@ -195,6 +242,8 @@ class SurrogateMethod(TrainedMethod):
         method._restore(arrays)
         method._check_columns()
         method.interrupted = checks.flag(interrupted, "interrupted")
+        if "simulations.dropped" in arrays:
+            method.dropped = checks.fraction(float(require_array(arrays, "simulations.dropped", ())), "dropped")
         return method
 
     def _check_columns(self) -> None:
@@ -240,6 +289,25 @@ class SurrogateMethod(TrainedMethod):
                 "extrapolates there. Simulate from the prior, or from something wider.",
                 stacklevel=5,
             )
+
+
+class LearningData(NamedTuple):
+    """What a network is trained on: all simulations, or a sample of those that are `stored`."""
+
+    theta: Float[np.ndarray, "m d_theta"]
+    x: Float[np.ndarray, "m d_x"]
+    theta_range: Float[np.ndarray, "k d_theta"]
+    """Rows that reach as far as all simulations do."""
+    stored: StoredSimulations | None
+
+    @property
+    def x_range(self) -> Float[np.ndarray, "k d_x"]:
+        """Rows that reach as far as all simulations do."""
+        return self.x if self.stored is None else self.stored.x_range
+
+    def stream(self, scalers: Scalers, settings: TrainingSettings) -> Streamed | None:
+        """All simulations as networks see them, if they have to be read."""
+        return None if self.stored is None else Streamed(self.stored, scalers, settings.validation_fraction)
 
 
 def require_trained(network: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -98,29 +99,40 @@ class LikelihoodMethod(SurrogateMethod):
         """The smallest and the largest simulated value of each column: beyond them the surrogate extrapolates."""
         return require_trained(self._x_range)
 
-    def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
+    def train(
+        self,
+        seed: int = 0,
+        *,
+        settings: TrainingSettings | None = None,
+        devices: Sequence[Any] | None = None,
+        progress: bool = True,
+    ) -> Self:
         """Train the surrogate by maximum likelihood on all simulations appended so far.
 
-        Without `settings`: those of `default_training(d_x)`.
+        Without `settings`: those of `default_training(d_x)`. With several `devices`, e.g. `jax.devices()`, each has a
+        part of every batch.
         """
-        theta, x = self._all_simulations()
         seed = checks.integer(seed, "seed")
+        data = self._data(seed)
+        theta, x = data.theta, data.x
         self._warn_of_whole_numbers(x)
-        x = self._dequantise(x, seed, 0)
         scalers = Scalers(fit_standardiser(x, self.scaling, "x"), fit_standardiser(theta, "robust", "theta"))
-        self._warn_of_unseen(draw_prior(self.support, 1000), theta)
+        self._warn_of_unseen(draw_prior(self.support, 1000), data.theta_range)
+        settings = as_settings(settings, self.default_training(x.shape[1]))
         key_init, key_fit = jax.random.split(seed_key(seed))
         density, history = fit_density(
             self.surrogate.build(key_init, scalers, noise=self._noise),
             scalers.theta.standardise(theta),
             scalers.x.standardise(x),
-            settings=as_settings(settings, self.default_training(x.shape[1])),
+            settings=settings,
             key=key_fit,
             augment=self._augment(),
+            stream=data.stream(scalers, settings),
+            devices=devices,
             progress=progress,
         )
         self._record(history)
-        self._learn(in_double(density), x)
+        self._learn(in_double(density), data.x_range)
         return self
 
     def default_training(self, d_x: int) -> TrainingSettings:
@@ -138,7 +150,7 @@ class LikelihoodMethod(SurrogateMethod):
         if isinstance(other, LikelihoodMethod):
             self._check_noise(other.density)
             self._network, self._x_range, self.simulations_used = other.density, other.x_range, other.simulations_used
-            self.history, self.interrupted = other.history, other.interrupted
+            self.history, self.interrupted, self.dropped = other.history, other.interrupted, other.dropped
             self.x_names = self._same_columns(other.x_names)
             return self
         density = checks.instance(other, "other", Density, "an nsmbayes.NLE(prior) or a surrogates.Density")

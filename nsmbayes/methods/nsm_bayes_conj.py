@@ -1,5 +1,6 @@
 """NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -167,46 +168,59 @@ class NSMBayesConj(SurrogateMethod):
         }
         return cls(prior, **(choices | options))
 
-    def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
+    def train(
+        self,
+        seed: int = 0,
+        *,
+        settings: TrainingSettings | None = None,
+        devices: Sequence[Any] | None = None,
+        progress: bool = True,
+    ) -> Self:
         """Train T and b by score matching on all simulations appended so far.
 
         Without `settings`: those of `NSMBayesConj.training`, or with noise_levels=(0,) the paper's,
         `TrainingSettings()`. The mixture density network behind `excess` is then trained as that of `NLE`, for no more
-        epochs than `settings` allow.
+        epochs than `settings` allow. With several `devices`, e.g. `jax.devices()`, each has a part of every batch.
         """
-        theta, x = self._all_simulations()
         seed = checks.integer(seed, "seed")
-        companion = None if self.excess is None else self._new_companion().append_simulations(theta, x)
-        if companion is None:  # which would warn of the same
-            self._warn_of_whole_numbers(x)
-            self._warn_of_unseen(self.prior.sample((1000,), 0), theta)
-        x = self._dequantise(x, seed, 0)
+        data = self._data(seed)
+        theta, x = data.theta, data.x
         scalers = Scalers(
             fit_standardiser(x, self.scaling, "x"),
             fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta"),
         )
+        companion = None if self.excess is None else self._new_companion()
+        if companion is None:  # which would warn of the same
+            self._warn_of_whole_numbers(x)
+            self._warn_of_unseen(self.prior.sample((1000,), 0), data.theta_range)
+        given, settings = settings, as_settings(settings, self.training if self._noisy else TrainingSettings())
         key_init, key_fit = jax.random.split(seed_key(seed))
         family, history = fit(
             self._initial(key_init, scalers),
             _noisy_training_loss if self._noisy else _training_loss,
             scalers.theta.standardise(theta),
             scalers.x.standardise(x),
-            settings=as_settings(settings, self.training if self._noisy else TrainingSettings()),
+            settings=settings,
             key=key_fit,
             augment=independent_noise(self.noise_levels[0], self.noise_levels[-1]) if self._noisy else None,
+            stream=data.stream(scalers, settings),
+            devices=devices,
             progress=progress,
         )
         self._record(history)
         if companion is not None:
             usual = companion.default_training(x.shape[1])
-            most = usual.max_epochs if settings is None else min(usual.max_epochs, settings.max_epochs)
-            companion.train(seed, settings=replace(usual, max_epochs=most), progress=progress)
+            most = usual.max_epochs if given is None else min(usual.max_epochs, given.max_epochs)
+            companion.train(seed, settings=replace(usual, max_epochs=most), devices=devices, progress=progress)
             self.interrupted |= companion.interrupted
         self._network, self._companion = in_double(family), companion
         return self
 
     def _new_companion(self) -> NLE:
-        return NLE(self.prior, grid_steps=self.grid_steps)
+        """An untrained method with a density, and with the same simulations."""
+        companion = NLE(self.prior, grid_steps=self.grid_steps)
+        companion._simulations, companion._campaigns = self._simulations, self._campaigns
+        return companion
 
     def network_key(self) -> tuple[Any, ...]:
         """What its networks are but for the simulations and the seed: methods with the same key can share them."""
@@ -229,7 +243,7 @@ class NSMBayesConj(SurrogateMethod):
             raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
         self._network, self.history, self.interrupted = family, method.history, method.interrupted
         self.simulations_used, self._companion = method.simulations_used, method._companion
-        self.x_names = self._same_columns(method.x_names)
+        self.dropped, self.x_names = method.dropped, self._same_columns(method.x_names)
         return self
 
     def build_posterior(

@@ -42,6 +42,8 @@ class Provenance(NamedTuple):
     """The columns of x by name, where they have names."""
     interrupted: bool = False
     """Whether the training of its network was interrupted."""
+    dropped: float = 0.0
+    """The fraction of the simulations that failed and were dropped before training."""
 
 
 class Posterior(Sheltered, ABC):
@@ -252,7 +254,17 @@ class Posterior(Sheltered, ABC):
         lines += [*map(wrapped, self.warnings), *self._notes()]
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
+        if self.provenance.dropped:
+            lines.append(self.about_dropped)
         return escape("\n".join(lines), keep="\n")
+
+    @property
+    def about_dropped(self) -> str:
+        """What it means that failed simulations were dropped."""
+        return (
+            f"{self.provenance.dropped:.2%} of the simulations failed and were dropped:\nthe likelihood is that of "
+            "observations for which the simulator does not fail."
+        )
 
     def _more_columns(self, j: int | None = None) -> str:
         """The end of the table's head, or of the row of parameter j."""

@@ -58,6 +58,7 @@ def save_posterior(posterior: Any, path: str | Path, *, overwrite: bool) -> Path
         "calibration": None if calibration is None else _plain(asdict(calibration)),
         "certificate": posterior.certificate.as_json(),
         "warnings": list(posterior.warnings),
+        "dropped": posterior.provenance.dropped,
     }
     return write_model(path, header, {k: np.asarray(v) for k, v in arrays.items()}, overwrite=overwrite)
 

@@ -50,6 +50,7 @@ _HEADER = {
     "gaussian": bool,
     "note": str | None,
     "warnings": list | None,
+    "dropped": int | float,
     "calibration": dict | None,
     "certificate": dict,
 }
@@ -88,6 +89,7 @@ def check_header(header: dict[str, Any], d: int, d_x: int) -> None:
             raise InputError(f"The saved posterior lacks {name!r}: it was not written by nsmbayes.")
         if not isinstance(header[name], kind):
             raise InputError(f"{name!r} of the saved posterior is a {type(header[name]).__name__}. {_FOREIGN}")
+    checks.fraction(header["dropped"], "dropped")
     if not all(isinstance(warning, str) for warning in header["warnings"] or ()):
         raise InputError(f"'warnings' of the saved posterior must be sentences. {_FOREIGN}")
     check_names(header["parameter_names"], "parameter_names", d)

@@ -121,6 +121,7 @@ def load_posterior(
             tuple(header["parameter_names"]),
             functools.partial(_kept, certificate),
             None if header["x_names"] is None else tuple(header["x_names"]),
+            dropped=header["dropped"],
         ),
         draws,
         array("x"),

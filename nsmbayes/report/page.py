@@ -69,6 +69,7 @@ def write_report(
             for label, each in shown.items()
             for warning in each.warnings
         ),
+        f'<p class="box warning">{html.escape(posterior.about_dropped)}</p>' if posterior.provenance.dropped else "",
         "<h2>Parameters</h2>",
         _parameters(posterior, truth),
         *(

@@ -97,7 +97,7 @@ def _from_format_4(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
 def _from_format_5(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
     """In format 5 NSM-Bayes-conj knew weights by distance alone, and posteriors did not keep their warnings."""
     if "posterior" in header:
-        return header | {"format": 6, "warnings": None}, arrays
+        return header | {"format": 6, "warnings": None, "dropped": 0.0}, arrays
     if header.get("method") == "nsm-bayes-conj":
         header = header | {"config": {"excess": None} | header["config"]}
     return header | {"format": 6}, arrays

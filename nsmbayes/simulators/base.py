@@ -3,11 +3,12 @@
 A simulator is a function `simulate(random, theta) -> x` of ONE observation: theta has shape (d_theta,), x has shape
 (d_x,), and `random` is its only source of randomness. Write it in JAX, where `random` is a key, and wrap it in
 `JaxSimulator`; or write it in anything else, where `random` is a NumPy generator, and wrap it in `NumpySimulator`. A
-benchmark task can be used directly.
+function of many theta is a `BatchSimulator`, a program that is started for each theta a `CommandSimulator`. A benchmark
+task can be used directly.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,7 +18,9 @@ from jaxtyping import Array, Float, Key
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
+from nsmbayes.calls import Caller, OneByOne
 from nsmbayes.errors import InputError
+from nsmbayes.simulators.numbered import row_keys
 
 
 class Simulator(ABC):
@@ -29,6 +32,14 @@ class Simulator(ABC):
     @abstractmethod
     def rows(self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
         """One observation per row; row i depends only on `keys[i]` and `theta[i]`."""
+
+    def caller(self) -> Caller:
+        """What simulates numbered rows, here or in another process."""
+        return _ByKeys(self)
+
+    def identity(self) -> tuple[Any, ...]:
+        """What makes it this simulator and no other, for the fingerprint of a campaign."""
+        return tuple(sorted((name, value) for name, value in vars(self).items() if not name.startswith("_")))
 
 
 class JaxSimulator(Simulator):
@@ -83,9 +94,30 @@ class NumpySimulator(Simulator):
 
     def rows(self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
         """One observation per row; row i depends only on `keys[i]` and `theta[i]`."""
-        seeds = np.asarray(jax.random.key_data(keys))
-        drawn = [self.one(np.random.default_rng(seed), row) for seed, row in zip(seeds, theta, strict=True)]
+        drawn = [self.one(rng, row) for rng, row in zip(key_generators(keys), theta, strict=True)]
         return np.stack([np.asarray(x, dtype=np.float64).ravel() for x in drawn])
+
+    def caller(self) -> OneByOne:
+        """What simulates numbered rows."""
+        return OneByOne(self.one)
+
+
+class _ByKeys:
+    """A simulator whose rows have JAX keys: a call has always as many rows, so that each is always the same."""
+
+    calls_of = 256
+
+    def __init__(self, simulator: Simulator):
+        self.simulator = simulator
+
+    def numbered(self, seed: int, first: int, theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
+        """Observations of the rows from `first` on."""
+        return self.simulator.rows(row_keys(seed, first, len(theta)), theta)
+
+
+def key_generators(keys: Key[Array, " m"]) -> Iterator[np.random.Generator]:
+    """A new NumPy generator for each key."""
+    return map(np.random.default_rng, np.asarray(jax.random.key_data(keys)))
 
 
 def as_simulator(value: Any) -> Simulator:

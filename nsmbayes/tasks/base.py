@@ -211,6 +211,10 @@ class _TaskSimulator(Simulator):
         """One observation per row; row i depends only on `keys[i]` and `theta[i]`."""
         return self._simulate_many(keys, np.asarray(theta))
 
+    def identity(self) -> tuple[SimulateMany]:
+        """The function."""
+        return (self._simulate_many,)
+
 
 def all_at_once(
     simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]],

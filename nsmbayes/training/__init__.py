@@ -12,6 +12,7 @@ from nsmbayes.training.loop import (
     interrupts_are_final,
 )
 from nsmbayes.training.settings import TrainingSettings, as_settings
+from nsmbayes.training.stream import Block, Stream
 
 __all__ = [
     "TrainingSettings",
@@ -21,6 +22,8 @@ __all__ = [
     "fit",
     "fit_density",
     "interrupts_are_final",
+    "Stream",
+    "Block",
     "PointLoss",
     "BatchLoss",
     "Augment",

@@ -1,6 +1,8 @@
 """Training of a density by maximum likelihood; where x is nearly linear in theta, around its linear trend."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
@@ -8,6 +10,7 @@ from numpy import ndarray
 from nsmbayes.surrogates import Density, MixtureDensityNetwork, fit_trend
 from nsmbayes.training.loop import Augment, Stopped, TrainingHistory, fit
 from nsmbayes.training.settings import TrainingSettings
+from nsmbayes.training.stream import Stream
 
 _NEARLY_LINEAR = 1.0  # nats by which the trend alone may be worse than a network, for both to be tried together
 _PENALTY = 1e-2  # on the weights of a network around a trend: what the trend explains should stay explained by it
@@ -21,18 +24,22 @@ def fit_density(
     settings: TrainingSettings,
     key: PRNGKeyArray,
     augment: Augment | None = None,
+    stream: Stream | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> tuple[Density, TrainingHistory]:
     """Train `initial` on standardised simulations; of two networks the one that is better on held-out ones.
 
     A mixture density network of many columns learns a linear mean badly: it is trained a second time around the linear
     trend of the simulations, if that trend alone is not much worse than the first network. The history is that of the
-    network that is kept; it says so if either training was interrupted.
+    network that is kept; it says so if either training was interrupted. With `stream`, its simulations are trained on,
+    and `t` and `z` are some of them.
     """
     around = _around_trend(initial, t, z)
 
     def train(network: Density, settings: TrainingSettings) -> tuple[Density, TrainingHistory]:
-        return fit(network, _loss, t, z, settings=settings, key=key, augment=augment, progress=progress)
+        options: dict[str, Any] = {"augment": augment, "stream": stream, "devices": devices, "progress": progress}
+        return fit(network, _loss, t, z, settings=settings, key=key, **options)
 
     density, history = train(initial, settings)
     if around is None or history.stopped == Stopped.INTERRUPTED:

@@ -3,12 +3,12 @@
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from tqdm import tqdm
 
 from nsmbayes.errors import InputError, TrainingError
 from nsmbayes.surrogates import Standardiser, Trend
 from nsmbayes.training.settings import TrainingSettings
+from nsmbayes.training.stream import Stream
 
 _VALIDATION_CHUNK = 8192
 _FIXED = (Standardiser, Trend)  # parts of a model that are not trained
@@ -88,31 +90,27 @@ def fit(
     settings: TrainingSettings,
     key: PRNGKeyArray,
     augment: Augment | None = None,
+    stream: Stream | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> tuple[Model, TrainingHistory]:
     """Minimise the mean of `loss(model, theta_i, x_i)` over the simulations; return the best model on held-out ones.
 
     With `augment` the loss gets augment(key, x) instead of x: a new one in every batch, a fixed one for the held-out
-    simulations. With a `BatchLoss`, minimise the loss of random batches instead.
+    simulations. With a `BatchLoss`, minimise the loss of random batches instead. With `stream`, its simulations are
+    used instead of `theta` and `x`. With several `devices`, each has a part of every batch, and a copy of the model.
 
     Everything in `model` except its standardisers and trend is trained, in float32. Ctrl-C ends training and keeps the
     best weights so far, with a warning; within `interrupts_are_final` it is raised.
     """
     key, key_split = jax.random.split(key)
-    m = len(theta)
-    m_validation = max(1, round(m * settings.validation_fraction))
-    if m - m_validation < 1:
-        raise InputError(f"`theta` needs at least 2 simulations, one to train on and one to validate; got {m}.")
-    order = np.asarray(jax.random.permutation(key_split, m))
-    validation, train = (
-        tuple(jnp.asarray(a[rows], jnp.float32) for a in (theta, x))
-        for rows in (order[:m_validation], order[m_validation:])
+    mesh = _mesh(devices, settings)
+    data = (
+        _InMemory(theta, x, settings, key_split, augment) if stream is None else _InBlocks(stream, key_split, augment)
     )
-    if augment is not None:
-        validation = validation[0], augment(jax.random.fold_in(key_split, 1), validation[1])
     params, frozen = eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, _FIXED))
     params, fixed = _single(params), _single(frozen)
-    state = settings.optimiser(len(train[0])).init(ravel_pytree(params)[0])
+    state = settings.optimiser(data.m).init(ravel_pytree(params)[0])
     best, best_loss, best_epoch = params, np.inf, -1
     history: list[tuple[float, float]] = []
     seconds: list[float] = []
@@ -121,8 +119,8 @@ def fit(
     try:
         for epoch in range(settings.max_epochs):
             start = time.perf_counter()
-            params, state, losses = run_epoch(
-                params, state, fixed, loss, augment, settings, train, validation, jax.random.fold_in(key, epoch)
+            params, state, losses = data.run_epoch(
+                params, state, fixed, loss, augment, settings, jax.random.fold_in(key, epoch), epoch, mesh
             )
             train_loss, validation_loss = map(float, losses)
             seconds.append(time.perf_counter() - start)
@@ -157,6 +155,8 @@ def fit(
             "The validation loss was never finite: no weights can be preferred to those that training began with. Look "
             "for extreme simulations, and raise `validation_fraction` if there are few."
         )
+    if mesh is not None:
+        best = jax.tree.map(np.asarray, best)  # from all devices to none
     losses = np.asarray(history)
     typical = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
     return eqx.combine(best, frozen), TrainingHistory(
@@ -167,6 +167,87 @@ def fit(
         seconds=float(np.sum(seconds)),
         compile_seconds=max(0.0, seconds[0] - typical),
     )
+
+
+Losses = tuple[Float[Array, ""], Float[Array, ""]]
+
+
+def _mesh(devices: Sequence[Any] | None, settings: TrainingSettings) -> Mesh | None:
+    """The devices, if there are several."""
+    if devices is None or len(devices) == 1:
+        return None
+    if not len(devices) or settings.batch_size % len(devices):
+        raise InputError(
+            f"`devices`: a batch of {settings.batch_size} cannot be divided among {len(devices)} devices. Choose a "
+            "`batch_size` that is a multiple of their number."
+        )
+    return Mesh(np.asarray(devices), ("data",))
+
+
+class _InMemory:
+    """Simulations on the device, split into those to train on and those held out."""
+
+    def __init__(self, theta: Any, x: Any, settings: TrainingSettings, key: PRNGKeyArray, augment: Augment | None):
+        m = len(theta)
+        m_validation = max(1, round(m * settings.validation_fraction))
+        if m - m_validation < 1:
+            raise InputError(f"`theta` needs at least 2 simulations, one to train on and one to validate; got {m}.")
+        order = np.asarray(jax.random.permutation(key, m))
+        validation, self.train = (
+            tuple(jnp.asarray(a[rows], jnp.float32) for a in (theta, x))
+            for rows in (order[:m_validation], order[m_validation:])
+        )
+        if augment is not None:
+            validation = validation[0], augment(jax.random.fold_in(key, 1), validation[1])
+        self.validation, self.m = validation, m - m_validation
+
+    def run_epoch(
+        self,
+        params: PyTree,
+        state: Any,
+        fixed: PyTree,
+        loss: Any,
+        augment: Any,
+        settings: Any,
+        key: Any,
+        _: int,
+        mesh: Any,
+    ) -> tuple[PyTree, optax.OptState, Losses]:
+        """One pass over the shuffled training set, then the validation loss."""
+        return run_epoch(params, state, fixed, loss, augment, settings, self.train, self.validation, key, mesh)
+
+
+class _InBlocks:
+    """Simulations that are read in blocks."""
+
+    def __init__(self, stream: Stream, key: PRNGKeyArray, augment: Augment | None):
+        self.stream, self.key, self.augment, self.m = stream, key, augment, stream.m
+
+    def run_epoch(
+        self,
+        params: PyTree,
+        state: Any,
+        fixed: PyTree,
+        loss: Any,
+        augment: Any,
+        settings: Any,
+        key: Any,
+        epoch: int,
+        mesh: Any,
+    ) -> tuple[PyTree, optax.OptState, Losses]:
+        """One pass over the blocks to train on, then the validation loss over those held out."""
+        sums = np.zeros((2, 2))  # of training and validation: losses times weights, and weights
+        for number, block in enumerate(self.stream.training(epoch)):
+            if steps := len(block[0]) // min(settings.batch_size, self.m):  # a remainder smaller than a batch waits
+                own = jax.random.fold_in(key, number)
+                params, state, value = _run_block(
+                    params, state, fixed, loss, augment, settings, block, own, self.m, mesh
+                )
+                sums[0] += float(value) * steps, steps
+        for number, (t, z) in enumerate(self.stream.held_out()):
+            seen = z if self.augment is None else self.augment(jax.random.fold_in(self.key, number), jnp.asarray(z))
+            sums[1] += float(_held_out(params, fixed, loss, (t, seen))) * len(t), len(t)
+        return params, state, tuple(jnp.asarray(sums[:, 0] / sums[:, 1]))
 
 
 def _single(tree: PyTree) -> PyTree:
@@ -184,37 +265,63 @@ def run_epoch(
     train: PyTree[Float[Array, "m ..."]],
     validation: PyTree[Float[Array, "m_validation ..."]],
     key: PRNGKeyArray,
-) -> tuple[PyTree, optax.OptState, tuple[Float[Array, ""], Float[Array, ""]]]:
+    mesh: Mesh | None = None,
+) -> tuple[PyTree, optax.OptState, Losses]:
     """One pass over the shuffled training set, then the validation loss. A remainder smaller than a batch waits."""
+    params, state, value = _pass(params, state, fixed, loss, augment, settings, train, key, len(train[0]), mesh)
+    return params, state, (value, _validate(params, fixed, loss, validation))
+
+
+def _pass(
+    params: PyTree,
+    state: optax.OptState,
+    fixed: PyTree,
+    loss: PointLoss | BatchLoss,
+    augment: Augment | None,
+    settings: TrainingSettings,
+    train: PyTree[Float[Array, "rows ..."]],
+    key: PRNGKeyArray,
+    m: int,
+    mesh: Mesh | None,
+) -> tuple[PyTree, optax.OptState, Float[Array, ""]]:
+    """One pass over shuffled simulations, which are all or some of the m of an epoch."""
     # The optimiser works on one flat vector: its update is then one fused loop instead of several per array.
     flat, unravel = ravel_pytree(params)
-    m = len(train[0])
-    optimiser = settings.optimiser(m)
-
-    def point_loss(vector: Any, theta: Any, x: Any) -> Any:
-        return cast(PointLoss, loss)(eqx.combine(unravel(vector), fixed), theta, x)
-
-    def batch_loss(vector: Any, batch: Any, key: Any) -> Any:
-        if isinstance(loss, BatchLoss):
-            return loss(eqx.combine(unravel(vector), fixed), batch[0], batch[1], key)
-        return jax.vmap(point_loss, (None, 0, 0))(vector, *batch).mean()
+    optimiser, rows = settings.optimiser(m), len(train[0])
 
     def step(carry, inputs):
         (vector, state), (number, batch_key, (theta, x)) = carry, inputs
         if augment is not None:
             x = augment(jax.random.fold_in(key, number), x)
-        value, gradient = jax.value_and_grad(batch_loss)(vector, (theta, x), batch_key)
+        value, gradient = jax.value_and_grad(lambda v: _batch_loss(unravel(v), fixed, loss, (theta, x), batch_key))(
+            vector
+        )
         updates, state = optimiser.update(gradient, state, vector)
         return (vector + updates, state), value
 
     size = min(settings.batch_size, m)
-    order = jax.random.permutation(key, m)[: m - m % size]
+    order = jax.random.permutation(key, rows)[: rows - rows % size]
     batches = jax.tree.map(lambda a: a[order].reshape(-1, size, *a.shape[1:]), train)
-    keys = jax.random.split(jax.random.fold_in(key, 0), m // size)
-    (flat, state), losses = jax.lax.scan(step, (flat, state), (jnp.arange(m // size), keys, batches))
+    if mesh is not None:
+        batches = jax.lax.with_sharding_constraint(batches, NamedSharding(mesh, PartitionSpec(None, "data")))
+    keys = jax.random.split(jax.random.fold_in(key, 0), rows // size)
+    (flat, state), losses = jax.lax.scan(step, (flat, state), (jnp.arange(rows // size), keys, batches))
+    return unravel(flat), state, losses.mean()
+
+
+def _validate(params: PyTree, fixed: PyTree, loss: PointLoss | BatchLoss, validation: Any) -> Float[Array, ""]:
+    """The mean loss of simulations that are held out."""
     if isinstance(loss, BatchLoss):
-        held_out = batch_loss(flat, validation, jax.random.key(0))
-    else:
-        chunk = min(_VALIDATION_CHUNK, len(validation[0]))
-        held_out = jax.lax.map(lambda point: point_loss(flat, *point), validation, batch_size=chunk)
-    return unravel(flat), state, (losses.mean(), held_out.mean())
+        return _batch_loss(params, fixed, loss, validation, jax.random.key(0))
+    chunk = min(_VALIDATION_CHUNK, len(validation[0]))
+    return jax.lax.map(lambda point: loss(eqx.combine(params, fixed), *point), validation, batch_size=chunk).mean()
+
+
+def _batch_loss(params: PyTree, fixed: PyTree, loss: Any, batch: Any, key: PRNGKeyArray) -> Float[Array, ""]:
+    model = eqx.combine(params, fixed)
+    if isinstance(loss, BatchLoss):
+        return loss(model, batch[0], batch[1], key)
+    return jax.vmap(lambda theta, x: loss(model, theta, x))(*batch).mean()
+
+
+_run_block, _held_out = eqx.filter_jit(_pass), eqx.filter_jit(_validate)

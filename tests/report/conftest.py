@@ -29,13 +29,13 @@ def posterior(random_method):
 def sampled():
     """Posteriors as the baselines make them: draws, and observations without a loss or weights."""
 
-    def make(x, d_theta=2, *, prior=None, r_hat=1.0, seed=0):
+    def make(x, d_theta=2, *, prior=None, r_hat=1.0, dropped=0.0, seed=0):
         draws = 0.3 + 0.1 * np.random.default_rng(seed).standard_normal((2, 400, d_theta))
         prior = nsm.GaussianPrior(np.zeros(d_theta), np.eye(d_theta)) if prior is None else prior
         names = tuple(f"theta_{i + 1}" for i in range(d_theta))
         one, zero = np.ones(d_theta), np.zeros(len(draws), int)
         result = Draws(draws, zero + 0.8, zero, r_hat=r_hat * one, ess_bulk=500 * one, ess_tail=500 * one)
-        provenance = Provenance("npe", "NPE", names, nsm.certify)
+        provenance = Provenance("npe", "NPE", names, nsm.certify, dropped)
         return SampledPosterior(provenance, unconstrained(prior), draws, x, result=result)
 
     return make

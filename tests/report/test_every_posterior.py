@@ -29,9 +29,10 @@ def _figure_files(folder):
 
 @pytest.mark.parametrize("d_x", [1, 3])
 def test_the_page_of_a_method_that_weighs_all_observations_alike(d_x, sampled, tmp_path):
-    subject = sampled(_data(d_x))
+    subject = sampled(_data(d_x), dropped=0.25 * (d_x == 3))
     page = Page(write_report(subject, tmp_path, truth=np.zeros(2)))
     text = "".join(page.text)
+    assert ("25.00% of the simulations failed and were dropped" in text) == (d_x == 3)
     assert "NPE weighs all observations alike: it does not say which" in text
     assert "None: NPE weighs all observations alike" in text
     assert list(HEAD) not in page.rows

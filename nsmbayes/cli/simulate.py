@@ -1,0 +1,77 @@
+"""Simulate into a campaign, from where it stopped; or tell how far one is."""
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from nsmbayes.errors import InputError
+from nsmbayes.plotting import plot_failures
+from nsmbayes.plotting.style import save
+from nsmbayes.simulators.campaigns import Campaign, read_prior, simulate
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if options.status is not None:
+        _tell(Campaign(options.status))
+        return 0
+    for name, flag in (
+        ("simulator", "module:simulator"),
+        ("prior", "--prior"),
+        ("simulations", "-m"),
+        ("out", "--out"),
+    ):
+        if getattr(options, name) is None:
+            raise InputError(
+                f"`{flag}` is missing: nsmbayes simulate module:simulator --prior prior.json -m 10000 --out c.zarr"
+            )
+    prior, names = read_prior(options.prior)
+    if options.workers is not None and options.dask is not None:
+        raise InputError("`--workers` and `--dask` exclude each other: a Dask cluster has its own workers.")
+    campaign = simulate(
+        _simulator(options.simulator),
+        prior,
+        options.simulations,
+        out=options.out,
+        seed=options.seed,
+        executor=options.dask or options.workers,
+        batch=options.batch,
+        timeout=options.timeout,
+        max_failures=options.max_failures,
+        parameter_names=names,
+        progress=not options.quiet,
+    )
+    _tell(campaign)
+    return 0
+
+
+def _tell(campaign: Campaign) -> None:
+    progress = campaign.progress()
+    print(progress.describe())
+    if progress.failed:
+        print(campaign.failures().describe())
+        folder = campaign.path.parent
+        print(f"Where they failed: {save(plot_failures(campaign), folder, f'{campaign.path.stem}-failures')}")
+
+
+def _simulator(text: str) -> Any:
+    """The object that `module:name` names; modules are looked for in the current folder first."""
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise InputError(f"`simulator` must be module:name, e.g. my_module:simulator for my_module.py; got {text!r}.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0] and error.name != module:
+            raise
+        raise InputError(f"`simulator`: there is no module {module!r} in {Path.cwd()} or installed.") from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InputError(f"`simulator`: {module} has no {name!r}.")
+        found = getattr(found, part)
+    return found

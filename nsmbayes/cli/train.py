@@ -1,0 +1,38 @@
+"""Train a method on a campaign, and save it."""
+
+import argparse
+from typing import Any
+
+from nsmbayes._internal import checks
+from nsmbayes.errors import InputError
+from nsmbayes.methods import METHODS, SurrogateMethod
+from nsmbayes.priors import as_gaussian
+from nsmbayes.simulators.campaigns import Campaign, read_prior
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    known = {name: method for name, method in METHODS.items() if issubclass(method, SurrogateMethod)}
+    kind: Any = known[checks.choice(options.method, "method", tuple(known))]
+    campaign = Campaign(options.campaign)
+    prior = campaign.prior if options.prior is None else read_prior(options.prior)[0]
+    try:
+        prior = as_gaussian(prior)
+    except InputError:
+        raise InputError(
+            f"`prior` of {options.campaign} is a {type(prior).__name__}, and only methods with a Gaussian prior can be "
+            "saved. Pass one with --prior, or train in Python: NSMBayes(prior).append_simulations(...).train()."
+        ) from None
+    if options.out.exists() and not options.overwrite:
+        raise InputError(f"`--out` {options.out} exists already. Choose another, or pass --overwrite.")
+    steps = None if options.grid_steps is None else tuple(map(float, options.grid_steps.split(",")))
+    method = kind(prior, parameter_names=campaign.parameter_names, grid_steps=steps)
+    method.append_simulations(campaign, drop_failures=options.drop_failures)
+    method.train(seed=options.seed, settings=options.effort.training, progress=not options.quiet)
+    method.save(options.out, overwrite=options.overwrite)
+    history = method.history
+    print(f"{method.label} on {method.simulations_used:,} simulations: {history.seconds:.1f} s; {history.stopped}")
+    if method.dropped:
+        print(f"{method.dropped:.2%} of the simulations failed and were dropped.")
+    print(f"Model: {options.out}")
+    return 0

@@ -1,0 +1,109 @@
+"""What methods learn from: simulations in memory, or campaigns that are read in blocks."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes.calls import RowStatus
+from nsmbayes.simulators.campaigns import Campaign
+from nsmbayes.surrogates import Scalers
+from nsmbayes.training import Block, Stream
+
+MOST_IN_MEMORY = 20_000_000
+"""Numbers, those of theta and of x together, up to which a campaign is trained on in memory."""
+_BLOCK = 131_072  # rows that are shuffled together
+_UNIT = 16_384  # rows that are read together
+_FEWEST = 20  # units of a campaign
+_SAMPLE = 262_144  # rows from which scales are taken
+
+Dequantise = Callable[..., Float[np.ndarray, "m d_x"]]
+
+
+class Unit(NamedTuple):
+    """Some rows of a campaign."""
+
+    campaign: Campaign
+    number: int
+    start: int
+    stop: int
+
+
+class StoredSimulations:
+    """The valid rows of campaigns, read in units; all others must have been accepted as lost before."""
+
+    def __init__(self, campaigns: list[Campaign], dequantise: Dequantise, seed: int):
+        self.dequantise, self.seed = dequantise, seed
+        self.units: list[Unit] = []
+        for campaign in campaigns:
+            size = _unit(campaign)
+            self.units += [
+                Unit(campaign, len(self.units) + i, start, min(start + size, len(campaign)))
+                for i, start in enumerate(range(0, len(campaign), size))
+            ]
+        self.counts = np.zeros(len(self.units), dtype=int)
+        lows, highs, sample, kept = [], [], [], 0
+        for unit in self.units:
+            theta, x = self.read(unit)
+            self.counts[unit.number] = len(theta)
+            if len(theta):
+                lows.append((theta.min(axis=0), x.min(axis=0)))
+                highs.append((theta.max(axis=0), x.max(axis=0)))
+            if kept < _SAMPLE:
+                sample.append((theta, x))
+                kept += len(theta)
+        self.theta_range, self.x_range = (
+            np.stack([np.min([low[j] for low in lows], axis=0), np.max([high[j] for high in highs], axis=0)])
+            for j in (0, 1)
+        )
+        self.sample: Block = tuple(map(np.concatenate, zip(*sample, strict=True)))  # pyright: ignore
+
+    def read(self, unit: Unit) -> Block:
+        """theta and x of the valid rows of a unit."""
+        rows = unit.campaign.rows(unit.start, unit.stop)
+        valid = rows.status == RowStatus.VALID
+        return rows.theta[valid], self.dequantise(rows.x[valid], self.seed, 0, unit.number)
+
+
+def _unit(campaign: Campaign) -> int:
+    """Rows that are read together: whole batches if these are small, and enough units that some can be held out."""
+    size = min(_UNIT, -(-len(campaign) // _FEWEST))
+    return size if size < campaign.batch else size // campaign.batch * campaign.batch
+
+
+class Streamed(Stream):
+    """Stored simulations as networks see them."""
+
+    def __init__(self, stored: StoredSimulations, scalers: Scalers, held_out: float):
+        self._stored, self._scalers = stored, scalers
+        order = np.random.default_rng((stored.seed, 0)).permutation(len(stored.units))
+        count = max(1, round(held_out * len(order)))
+        self._held_out, self._training = order[:count], order[count:]
+
+    @property
+    def m(self) -> int:
+        """Number of simulations to train on."""
+        return int(self._stored.counts[self._training].sum())
+
+    def training(self, epoch: int) -> Iterator[Block]:
+        """Those to train on: units in random order, in blocks of the same size but for the last."""
+        return self._blocks(np.random.default_rng((self._stored.seed, 1, epoch)).permutation(self._training))
+
+    def held_out(self) -> Iterator[Block]:
+        """The others."""
+        return self._blocks(self._held_out)
+
+    def _blocks(self, units: np.ndarray) -> Iterator[Block]:
+        waiting: list[Block] = []
+        for number in units:
+            theta, x = self._stored.read(self._stored.units[number])
+            scaled = self._scalers.theta.standardise(theta), self._scalers.x.standardise(x)
+            waiting.append(tuple(array.astype(np.float32) for array in scaled))  # pyright: ignore
+            if sum(len(t) for t, _ in waiting) >= _BLOCK:
+                t, z = map(np.concatenate, zip(*waiting, strict=True))
+                yield t[:_BLOCK], z[:_BLOCK]
+                waiting = [(t[_BLOCK:], z[_BLOCK:])]
+        if sum(len(t) for t, _ in waiting):
+            t, z = map(np.concatenate, zip(*waiting, strict=True))
+            yield t, z

@@ -1,0 +1,19 @@
+"""Campaigns: simulations in a store, made by one process or by many, and read a piece at a time."""
+
+from nsmbayes.simulators.campaigns.campaign import Campaign, Failures, Progress, require_valid
+from nsmbayes.simulators.campaigns.merge import merge_campaigns
+from nsmbayes.simulators.campaigns.prior_json import prior_from_json, prior_to_json, read_prior
+from nsmbayes.simulators.campaigns.run import as_campaign_simulator, simulate
+
+__all__ = [
+    "simulate",
+    "as_campaign_simulator",
+    "Campaign",
+    "Progress",
+    "Failures",
+    "require_valid",
+    "merge_campaigns",
+    "prior_from_json",
+    "prior_to_json",
+    "read_prior",
+]
