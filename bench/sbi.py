@@ -174,7 +174,7 @@ def _measure(
         posterior, sampled = kept[0]
         row.detail.update(mse=nsm.metrics.mse(sampled, task.theta_true))
         effective = draws  # a closed form's draws are independent
-        if isinstance(posterior, SampledPosterior):
+        if isinstance(posterior, SampledPosterior) and posterior.result is not None:
             effective = float(posterior.result.ess_bulk.min())
             row.detail.update(smallest_ess=effective, largest_r_hat=float(posterior.result.r_hat.max()))
         row.detail.update(
