@@ -7,7 +7,7 @@ JOBS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo reproduce test test-baselines test-bench test-interop lint fuzz attacks lock verify sbom bench bench-check
+.PHONY: demo reproduce test test-slow test-baselines test-bench test-interop lint fuzz attacks lock verify sbom bench bench-check
 .PHONY: bench-sbi clean help
 
 help:  ## list the targets
@@ -22,6 +22,9 @@ reproduce: $(VENV)/.package  ## install and run the paper's experiments: hours; 
 
 test: $(VENV)/.dev  ## install and run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-slow: $(VENV)/.dev  ## install and run the slow tests: pages of the docs, many columns, killed runs
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow tests
 
 test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests that need them
 	$(INTEROP)/bin/python -m pytest tests/interop

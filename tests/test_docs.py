@@ -57,7 +57,7 @@ def as_users_run_it():
 
 
 @pytest.mark.usefixtures("optimised", "as_users_run_it")
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", ["README.md", *(pytest.param(page, marks=pytest.mark.slow) for page in RUN[1:])])
 def test_code_runs_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

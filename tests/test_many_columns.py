@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 _SCRIPT = """
 import numpy as np
 import nsmbayes as nsm
@@ -26,6 +28,7 @@ print("done")
 _LIMIT = 300  # seconds until the process is killed; it takes about 30
 
 
+@pytest.mark.slow
 def test_training_and_a_bootstrap_end():
     """Batched LAPACK calls in compiled loops used to block for ever on two cores, from ten columns on."""
     quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS"}  # without them, as users run it

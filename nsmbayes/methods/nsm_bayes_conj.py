@@ -1,7 +1,6 @@
 """NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -24,14 +23,13 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import check_noise_levels, score_matching
 from nsmbayes.losses.statistics import DataStatistics, LossRecipe
 from nsmbayes.methods.base import SurrogateMethod
-from nsmbayes.methods.nle import NLE
+from nsmbayes.methods.companion import Companion
 from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, batch_posteriors
-from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension, unconstrained
+from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension
 from nsmbayes.scatter import ESTIMATORS
 from nsmbayes.serialisation import fill_model, model_arrays, require_array
 from nsmbayes.surrogates import (
     ExponentialFamily,
-    MixtureDensity,
     NoisyFamily,
     Scalers,
     fit_standardiser,
@@ -39,7 +37,6 @@ from nsmbayes.surrogates import (
     init_noisy_family,
 )
 from nsmbayes.surrogates.scaling import KINDS
-from nsmbayes.suspects import Suspects, find_suspects
 from nsmbayes.training import TrainingSettings, as_settings, fit, independent_noise
 from nsmbayes.weights import IMQ, Excess, PlateauIMQ, Weight, as_excess, as_weight
 
@@ -134,7 +131,7 @@ class NSMBayesConj(SurrogateMethod):
         self.weight = as_weight(weight)
         self.scatter = checks.choice(scatter, "scatter", ESTIMATORS)
         self.excess = as_excess(excess)
-        self._companion: NLE | None = None
+        self._companion: Companion | None = None
         self.scaling = checks.choice(scaling, "scaling", KINDS)
         self.scale_theta = checks.flag(scale_theta, "scale_theta")
         self.whiten = checks.flag(whiten, "whiten")
@@ -208,17 +205,16 @@ class NSMBayesConj(SurrogateMethod):
             progress=progress,
         )
         self._record(history)
-        if companion is not None:
-            usual = companion.default_training(x.shape[1])
-            most = usual.max_epochs if given is None else min(usual.max_epochs, given.max_epochs)
-            companion.train(seed, settings=replace(usual, max_epochs=most), devices=devices, progress=progress)
-            self.interrupted |= companion.interrupted
-        self._network, self._companion = in_double(family), companion
+        self._network, self._companion = in_double(family), None
+        if companion is not None and not self.interrupted:
+            self.interrupted = True  # until the density is trained, too
+            companion.train_for(x.shape[1], seed, given, devices, progress)
+            self._companion, self.interrupted = companion, companion.interrupted
         return self
 
-    def _new_companion(self) -> NLE:
-        """An untrained method with a density, and with the same simulations."""
-        companion = NLE(self.prior, grid_steps=self.grid_steps)
+    def _new_companion(self) -> Companion:
+        """An untrained density with the same simulations."""
+        companion = Companion(self.prior, grid_steps=self.grid_steps)
         companion._simulations, companion._campaigns = self._simulations, self._campaigns
         return companion
 
@@ -264,11 +260,11 @@ class NSMBayesConj(SurrogateMethod):
         chosen, result = self._prior_or(prior), None
         if beta is not None:
             beta = checks.positive(beta, "beta")
-        suspects = self._suspects(recipe, chosen, x, seed)
-        if suspects is None:
-            statistics = DataStatistics.of(recipe, x)
-        else:
-            statistics = DataStatistics.of(recipe, x, suspects.centre, suspects.factor.values)
+        suspects = None
+        if self.excess is not None and self._companion is not None:
+            suspects = self._companion.suspects(self.excess, recipe, chosen, x, seed)
+        centre, multiples = (None, None) if suspects is None else (suspects.centre, suspects.factor.values)
+        statistics = DataStatistics.of(recipe, x, centre, multiples)
         if beta is None:
             problem = ClosedFormProblem(chosen, statistics, self.resolution)
             result = self.calibration.calibrate(problem, seed=seed)
@@ -283,16 +279,6 @@ class NSMBayesConj(SurrogateMethod):
             suspects=suspects,
             by_distance=self.excess is not None and suspects is None,
         )
-
-    def _suspects(
-        self, recipe: LossRecipe, prior: GaussianPrior, x: Float[np.ndarray, "n d_x"], seed: int
-    ) -> Suspects | None:
-        """Which observations are more than the model explains, if there is a density to ask."""
-        if self.excess is None or self._companion is None:
-            return None
-        density = checks.instance(self._companion.density, "density", MixtureDensity, "a mixture")
-        observed = recipe.dequantise(x)
-        return find_suspects(self.excess, unconstrained(prior), density, observed, recipe.weight, recipe.centre, seed)
 
     def build_posteriors(
         self, x: Any, *, beta: float, prior: Any = None, weight: Weight | None = None, seed: int = 0
@@ -347,28 +333,14 @@ class NSMBayesConj(SurrogateMethod):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments beside the prior."""
         names = (
-            "weight",
-            "scatter",
-            "excess",
-            "noise_levels",
-            "scaling",
-            "scale_theta",
-            "whiten",
-            "resolution",
-            "calibration",
-            "hidden",
-            "grid_steps",
-            "parameter_names",
-            "x_names",
-        )
+            "weight", "scatter", "excess", "noise_levels", "scaling", "scale_theta", "whiten", "resolution",
+            "calibration", "hidden", "grid_steps", "parameter_names", "x_names",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def _saved_arrays(self) -> dict[str, np.ndarray]:
-        arrays = model_arrays(self.family)
-        if self._companion is not None:
-            companion = self._companion._saved_arrays()
-            arrays |= {f"companion.{name}": array for name, array in companion.items()}
-        return arrays
+        beside = {} if self._companion is None else self._companion.saved_arrays()
+        return model_arrays(self.family) | beside
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
         d_x = len(require_array(arrays, "model.scale_x.centre", (None,)))
@@ -377,11 +349,5 @@ class NSMBayesConj(SurrogateMethod):
             scalers = Scalers.blank(d_x, self.dim, asinh=self.scaling == "robust-asinh")
             return self._initial(jax.random.key(0), scalers)
 
-        prefix = "companion."
-        companion = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        self._network = fill_model(build, {name: a for name, a in arrays.items() if not name.startswith(prefix)})
-        if companion:
-            self._companion = self._new_companion()
-            self._companion._restore(companion)
-            if self._companion.d_x != d_x:
-                raise InputError(f"The saved density has {self._companion.d_x} columns, and the family {d_x}.")
+        self._network = fill_model(build, arrays)
+        self._companion = self._new_companion().restored(arrays, d_x)

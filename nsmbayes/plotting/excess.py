@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from nsmbayes._internal.text import shorten
 from nsmbayes.errors import InputError
 from nsmbayes.plotting.style import COLOURS, figure, styled
 from nsmbayes.posteriors import Posterior
@@ -42,7 +43,8 @@ def plot_excess(posterior: Posterior) -> Figure:
         grid = np.linspace(edges[0], edges[-1], 300)
         heights = factor.values.sum() * (edges[1] - edges[0]) * suspects.model_density(j, grid)
         axis.plot(grid, heights, color=COLOURS["truth"], lw=1.5, label="model")
-        axis.set(xlabel="x" if x.shape[1] == 1 else f"column {j}")
+        name = "x" if x.shape[1] == 1 else f"column {j}"
+        axis.set(xlabel=name if posterior.x_names is None else shorten(posterior.x_names[j]))
     for axis in axes[len(columns) :]:
         axis.set_visible(False)
     axes[0].set(ylabel="observations")

@@ -1,6 +1,7 @@
 """What every posterior can answer, however it was made."""
 
 import functools
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -251,7 +252,8 @@ class Posterior(Sheltered, ABC):
             numbers = "".join(f"{values[j]:>10.3f}" for values in columns.values())
             lines.append(f"{shorten(name):<12}{numbers}{self._more_columns(j)}")
         lines += [self._about_observations(), self.certificate.wrapped()]
-        lines += [*map(wrapped, self.warnings), *self._notes()]
+        lines += [*map(wrapped, self.warnings)]
+        lines += [textwrap.fill(line, 110) for note in self._notes() for line in note.splitlines()]
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
         if self.provenance.dropped:

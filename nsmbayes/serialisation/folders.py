@@ -95,7 +95,15 @@ def _abandoned(path: Path) -> list[Path]:
     """Files of saves that were killed long ago."""
     named, now = _named_arrays(path), time.time()
     ours = [file for file in path.iterdir() if _ARRAYS_NAME.fullmatch(file.name) or file.suffix == ".tmp"]
-    return [file for file in ours if file != named and now - file.stat().st_mtime > _ABANDONED]
+    return [file for file in ours if file != named and now - _written(file, now) > _ABANDONED]
+
+
+def _written(file: Path, now: float) -> float:
+    """When a file was written; just now, if another process has deleted it."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return now
 
 
 def _check_place(path: Path, overwrite: bool) -> None:

@@ -195,7 +195,7 @@ def test_the_seed_decides_training_and_calibration(task, observed):
     assert np.array_equal(one.family.T.W, same.family.T.W)
     assert not np.array_equal(one.family.T.W, other.family.T.W)
     options = {"hidden": 8, "calibration": nsm.calibration.RootCalibration(largest=1e6)}
-    one, same = (nsm.NSMBayesConj(task.prior, **options).adopt(method) for method in (one, same))
+    one, same = (nsm.NSMBayesConj(task.prior, excess=None, **options).adopt(method) for method in (one, same))
     coverages = [
         m.build_posterior(observed.x, seed=s).calibration.coverages for m, s in ((one, 0), (same, 0), (one, 1))
     ]

@@ -106,6 +106,7 @@ class Exact(Density):
         return self._mixture(theta).pull_back(frame.offset, frame.basis).smooth(h).derivatives
 
 
+@pytest.mark.slow
 def test_the_posterior_is_that_of_the_density_itself_and_outliers_do_not_move_it(trained):
     """The same loss with the exact density, which is not the exact posterior: a weight discounts information."""
     x = observed()

@@ -38,6 +38,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_devices_share_every_batch():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

@@ -1,0 +1,54 @@
+"""A density beside a family that has none: it tells which observations are more than the model explains."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes._internal import checks
+from nsmbayes.errors import InputError
+from nsmbayes.losses.statistics import LossRecipe
+from nsmbayes.methods.nle import NLE
+from nsmbayes.priors import GaussianPrior, unconstrained
+from nsmbayes.surrogates import MixtureDensity
+from nsmbayes.suspects import Suspects, find_suspects
+from nsmbayes.training import TrainingSettings
+from nsmbayes.weights import Excess
+
+_PREFIX = "companion."
+
+
+class Companion(NLE):
+    """A mixture density network that is trained, saved and asked on behalf of another method."""
+
+    def train_for(
+        self, d_x: int, seed: int, given: TrainingSettings | None, devices: Sequence[Any] | None, progress: bool
+    ) -> None:
+        """Train as NLE does, for no more epochs than `given` to the other method."""
+        usual = self.default_training(d_x)
+        most = usual.max_epochs if given is None else min(usual.max_epochs, given.max_epochs)
+        self.train(seed, settings=replace(usual, max_epochs=most), devices=devices, progress=progress)
+
+    def suspects(
+        self, excess: Excess, recipe: LossRecipe, prior: GaussianPrior, x: Float[np.ndarray, "n d_x"], seed: int
+    ) -> Suspects:
+        """Which observations are more than the model explains."""
+        density = checks.instance(self.density, "density", MixtureDensity, "a mixture")
+        noisy = recipe.dequantise(x)
+        return find_suspects(excess, unconstrained(prior), density, noisy, recipe.weight, recipe.centre, seed)
+
+    def saved_arrays(self) -> dict[str, np.ndarray]:
+        """What it has learnt, under names of its own."""
+        return {f"{_PREFIX}{name}": array for name, array in self._saved_arrays().items()}
+
+    def restored(self, arrays: Mapping[str, np.ndarray], d_x: int) -> "Companion | None":
+        """With what `saved_arrays` returned, if that is among `arrays`."""
+        own = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
+        if not own:
+            return None
+        self._restore(own)
+        if self.d_x != d_x:
+            raise InputError(f"The saved density has {self.d_x} columns, and the family {d_x}. Train the model again.")
+        return self
