@@ -102,8 +102,7 @@ class NSMBayesConj(SurrogateMethod):
     name, label = "nsm-bayes-conj", "NSM-Bayes-conj"
     training = TrainingSettings(learning_rate=1e-2, batch_size=256, max_epochs=150, patience=150, schedule="cosine")
     """A learning rate that starts high and falls to zero over few epochs, all of which are made."""
-    default_weight = PlateauIMQ(radius=1.25, zeta=1.0, cutoff_radius=5.0, columns=1)
-    """With noise levels."""
+    default_weight = PlateauIMQ(radius=1.25, zeta=1.0, cutoff_radius=5.0, columns=1)  # with noise levels
 
     def __init__(
         self,
@@ -258,8 +257,7 @@ class NSMBayesConj(SurrogateMethod):
         recipe = self._recipe(weight)
         x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
         chosen, result = self._prior_or(prior), None
-        if beta is not None:
-            beta = checks.positive(beta, "beta")
+        beta = None if beta is None else checks.positive(beta, "beta")
         suspects = None
         if self.excess is not None and self._companion is not None:
             suspects = self._companion.suspects(self.excess, recipe, chosen, x, seed)
@@ -292,8 +290,7 @@ class NSMBayesConj(SurrogateMethod):
         x = checks.finite_array(self._ordered_sets(x), "x")
         if x.ndim != 3 or 0 in x.shape or x.shape[2] != self.d_x:
             raise InputError(f"`x` must have shape (datasets, n, {self.d_x}); got {x.shape}.")
-        beta = checks.positive(beta, "beta")
-        seed = checks.integer(seed, "seed")
+        beta, seed = checks.positive(beta, "beta"), checks.integer(seed, "seed")
         return batch_posteriors(recipe, self._prior_or(prior), x, beta, seed, self.resolution)
 
     def _ordered_sets(self, x: Any) -> Any:

@@ -39,7 +39,13 @@ _OPTIONAL = {
     "calibration.minimiser": "d",
 }
 _KINDS = {"influence.reliable": "b", "result.divergences": "iu", "suspects.column": "iu"}  # all others are floats
-_DIAGNOSTICS = ("influence.kl", "result.r_hat", "result.ess_bulk", "result.ess_tail")  # may be unknown or infinite
+_DIAGNOSTICS = (  # may be unknown or infinite
+    "influence.kl",
+    "result.r_hat",
+    "result.ess_bulk",
+    "result.ess_tail",
+    "calibration.coverages",
+)
 _LARGEST = 1e150  # of which squares can be computed
 _HEADER = {
     "posterior": str,
@@ -127,6 +133,10 @@ def read_calibration(document: dict[str, Any] | None, arrays: dict[str, np.ndarr
     checks.fraction(document.get("target"), "target")
     for name in ("bootstraps", "degenerate"):
         checks.integer(document.get(name), name)
-    found: dict[str, Any] = {name: require_array(arrays, f"calibration.{name}") for name in ("betas", "coverages")}
+    found: dict[str, Any] = {}
+    for name in ("betas", "coverages"):
+        if f"calibration.{name}" not in arrays:
+            raise InputError(f"The saved posterior lacks the array 'calibration.{name}'. {_FOREIGN}")
+        found[name] = arrays[f"calibration.{name}"]
     found |= {"minimiser": arrays.get("calibration.minimiser"), "status": CalibrationStatus[status]}
     return CalibrationResult(**(document | found))

@@ -16,7 +16,6 @@ from nsmbayes.posteriors.saving import RESULT_FIELDS
 from nsmbayes.posteriors.schema import check_header, check_shapes, check_values, read_calibration
 from nsmbayes.priors import GaussianPrior, unconstrained
 from nsmbayes.samplers import Draws
-from nsmbayes.serialisation import require_array
 from nsmbayes.weights.excess import Factor
 
 
@@ -97,12 +96,10 @@ def load_posterior(
 ) -> StoredPosterior:
     """The posterior that `posterior.save` wrote; `read_certificate` rebuilds its certificate."""
 
-    def array(name: str) -> np.ndarray:
-        return require_array(arrays, name)
-
     check_shapes(header, {name: each.shape for name, each in arrays.items()})
-    check_header(header, len(array("mean")), array("x").shape[1])
+    check_header(header, len(arrays["mean"]), arrays["x"].shape[1])
     check_values(arrays)
+    array = arrays.__getitem__  # all are there, and as they must be
     certificate, draws = read_certificate(header["certificate"]), array("draws")
     calibration = read_calibration(header["calibration"], arrays)
     result = None

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -24,6 +25,7 @@ def test_a_program_that_python_cannot_interrupt():
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
+        time.sleep(0.5)  # until it is busy
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stdout.read() == "what was printed"

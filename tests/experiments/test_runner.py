@@ -1,17 +1,15 @@
 """A run that was killed continues where it stopped, and where its repeats are computed changes nothing."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
-import psutil
 import pytest
 from support.effort import little_effort
 from support.processes import die, dull_repeats, is_running
@@ -19,7 +17,7 @@ from support.processes import die, dull_repeats, is_running
 import nsmbayes as nsm
 from nsmbayes.errors import FailedRepeatsError
 from nsmbayes.experiments import DataSpec, Experiment, MethodSpec, Store, run
-from nsmbayes.experiments.executors import in_processes, local_cluster
+from nsmbayes.experiments.executors import in_processes
 from nsmbayes.experiments.method_cache import MethodCache
 from nsmbayes.experiments.repeat import run_group
 
@@ -122,6 +120,7 @@ def test_a_repeat_whose_training_was_interrupted_is_not_stored(interrupted_train
     assert not store.folder.exists()
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_what_is_loaded(tmp_path):
     store = Store(tmp_path, TINY)
     for repeat in run_tiny(store):
@@ -192,33 +191,40 @@ def test_a_killed_worker_is_replaced(tmp_path, monkeypatch):
     assert done == [1]
 
 
-def test_a_local_cluster_cannot_be_reached_from_elsewhere():
-    before = _listening()  # clusters of other tests in this process
+_CLUSTER = """
+import json, urllib.error, urllib.request
+import psutil
+from nsmbayes.experiments.executors import local_cluster
+
+if __name__ == "__main__":
     with local_cluster(1) as cluster:
-        new = _listening() - before
-        assert len(new) > 1
-        assert {address.ip for address in new} == {"127.0.0.1"}
-        assert not cluster.scheduler_info["services"].get("dashboard") or _status(cluster) == 404
+        this = psutil.Process()
+        found = [
+            connection.laddr.ip
+            for process in (this, *this.children(recursive=True))
+            for connection in process.net_connections("inet")
+            if connection.status == "LISTEN"
+        ]
+        port, status = cluster.scheduler_info["services"].get("dashboard"), 404
+        if port:
+            try:
+                status = urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10).status
+            except urllib.error.HTTPError as error:
+                status = error.code
+    print(json.dumps([found, status]))
+"""
 
 
-def _listening():
-    this = psutil.Process()
-    return {
-        connection.laddr
-        for process in (this, *this.children(recursive=True))
-        for connection in process.net_connections("inet")
-        if connection.status == "LISTEN"
-    }
+def test_a_local_cluster_cannot_be_reached_from_elsewhere(tmp_path):
+    (tmp_path / "cluster.py").write_text(_CLUSTER)  # workers import it
+    command = [sys.executable, str(tmp_path / "cluster.py")]
+    addresses, status = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert len(addresses) > 1
+    assert set(addresses) == {"127.0.0.1"}
+    assert status == 404
 
 
-def _status(cluster):
-    port = cluster.scheduler_info["services"]["dashboard"]
-    try:
-        return urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10).status
-    except urllib.error.HTTPError as error:
-        return error.code
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [{"workers": 2}, {"workers": 2, "dask": "local"}], ids=["processes", "dask"])
 def test_repeats_elsewhere(where, tmp_path):
     """Real processes and a real cluster, each with work that takes no time."""
@@ -230,6 +236,7 @@ def test_repeats_elsewhere(where, tmp_path):
     assert os.getpid() not in processes
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs /proc and core affinity")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(end):

@@ -83,6 +83,7 @@ def test_nle_is_the_exact_posterior_up_to_its_surrogate(nle):
     np.testing.assert_allclose(posterior.std, sd, rtol=0.3)
 
 
+@pytest.mark.slow
 def test_outliers_move_nle_without_bound_and_nsm_bayes_only_so_far(nle, robust):
     """The influence of an outlier is bounded: it is the same at -25 and at -2500."""
     means = {}

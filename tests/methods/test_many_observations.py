@@ -80,6 +80,7 @@ def test_nothing_is_compressed_below_the_limit():
     assert "weighted observations" not in few.summary()
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_the_full_loss():
     """With 700 effective draws each means differ by noise of 0.053 sd, sds by 3.8 %; both are given 4 of these."""
     posterior, draws = compressed(), full()[1].draws.flat

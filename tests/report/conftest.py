@@ -35,7 +35,7 @@ def sampled():
         names = tuple(f"theta_{i + 1}" for i in range(d_theta))
         one, zero = np.ones(d_theta), np.zeros(len(draws), int)
         result = Draws(draws, zero + 0.8, zero, r_hat=r_hat * one, ess_bulk=500 * one, ess_tail=500 * one)
-        provenance = Provenance("npe", "NPE", names, nsm.certify, dropped)
+        provenance = Provenance("npe", "NPE", names, nsm.certify, dropped=dropped)
         return SampledPosterior(provenance, unconstrained(prior), draws, x, result=result)
 
     return make

@@ -122,6 +122,7 @@ nsm.simulate(slow, prior, {m}, out={out!r}, batch=10, executor=2, progress=False
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_no_committed_batch(whole, tmp_path):
     """A small version of `python -m bench.kills`."""
     out, tests = tmp_path / "c.zarr", os.path.dirname(os.path.dirname(__file__))
