@@ -4,16 +4,16 @@ import argparse
 import json
 import sys
 
-from attacks import files, kills, models
+from attacks import files, kills, models, soak
 
-ATTACKS = {"models": (models.run, 1000), "files": (files.run, 100), "kills": (kills.run, 100)}
+ATTACKS = {"models": (models.run, 1000), "files": (files.run, 100), "kills": (kills.run, 100), "soak": (soak.run, 500)}
 
 
 def main() -> int:
     """Parse the command line, attack, and print the counts."""
     parser = argparse.ArgumentParser(prog="python -m attacks", description="Attack the package, and count.")
     parser.add_argument("attack", choices=(*ATTACKS, "all"))
-    parser.add_argument("--count", type=int, help="default: 1,000 models, 100 files, 100 kills")
+    parser.add_argument("--count", type=int, help="default: 1,000 models, 100 files, 100 kills, 500 posteriors")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     failed = 0

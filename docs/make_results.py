@@ -104,8 +104,8 @@ def page() -> str:
         "# Results",
         "Every repeat has its own seed, and with it its own data, and its own simulations and networks unless said "
         f"otherwise. {tables.LEGENDS['scores']} The paper's seconds are those of an Apple M4. "
-        "Rows of NSM-Bayes are those of its former defaults: weights by distance alone (`excess=None`), and with "
-        "several columns other radii and the MCD as scatter.",
+        "Rows of NSM-Bayes and NSM-Bayes-conj are those of former defaults: weights by distance alone (`excess=None`), "
+        "and with several columns other radii and the MCD as scatter.",
     ]
     for name in catalogue.EXPERIMENTS:
         if name in results:
