@@ -104,7 +104,7 @@ def _is_whole(loaded: Any) -> bool:
             arrays = load_arrays((Path(scratch) / "again" / "arrays.safetensors").read_bytes())
         except (nsm.InputError, OSError):
             return False
-    kept = ("influence.kl", "result.r_hat", "result.ess_bulk", "result.ess_tail")
+    kept = ("influence.kl", "result.r_hat", "result.ess_bulk", "result.ess_tail", "calibration.coverages")
     return all(np.isfinite(a).all() for name, a in arrays.items() if a.dtype.kind == "f" and name not in kept)
 
 

@@ -179,6 +179,7 @@ def _check_types(document: Mapping[str, Any]) -> None:
         "theorem": isinstance(document["theorem"], str),
         "assumption": document["assumption"] is None or document["assumption"] in ("A4", "A4'", "A5"),
         "influence_bound": isinstance(document["influence_bound"], number),
+        "refitted": isinstance(document.get("refitted"), number),
         "vanishing": isinstance(document["vanishing"], bool),
         "notes": isinstance(document["notes"], list) and are(document["notes"], str),
         "constants": isinstance(document["constants"], Mapping) and are(document["constants"].values(), number),
