@@ -38,7 +38,7 @@ def test_the_benchmark_runs_and_writes_valid_json(tmp_path):
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "sbi.json").read_text(), parse_constant=pytest.fail)
     rows = {row["what"]: row for row in document["rows"]}
-    assert len(rows) == 8
+    assert len(rows) == 9
     assert all(row["first_s"] > 0 and row["later_s"] > 0 for row in rows.values())
     for what, row in rows.items():
         assert ("times_faster_than_sbi_first" in row["detail"]) != what.startswith("sbi: ")
