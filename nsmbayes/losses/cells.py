@@ -1,7 +1,7 @@
 """Very many observations of one column: those that no noise level can tell apart are counted, not kept.
 
 The smallest noise level smooths the data over more than ten cells, so that what an observation loses by standing at its
-cell's mean is of second order: as if the data had noise of a thousandth of their variance in the bulk.
+cell's mean is of second order: in the bulk, as if the smallest noise had a thousandth less of its variance.
 """
 
 from collections.abc import Iterator

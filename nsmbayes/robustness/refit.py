@@ -15,10 +15,11 @@ def refitted_worst_case(posterior: ConjugatePosterior) -> float | None:
     """The largest KL(posterior || posterior with one observation replaced), with location, scatter and weight refitted.
 
     Three observations are replaced, the most central, the farthest and one of those with the most common value, by
-    seven values each: a search, not a proof. Infinite if the data have no scatter any more; None for more than 1,000
-    observations. The learning rate stays as it is.
+    seven values each: a search, not a proof. Infinite if the data have no scatter any more. None for more than 1,000
+    observations, and where some are distrusted for their number: their factors, which only the method can fit again,
+    would be lost, and that would be taken for the influence of the one replaced. The learning rate stays as it is.
     """
-    if posterior.n > _MOST:
+    if posterior.n > _MOST or (np.concatenate(posterior.statistics.multiples) < 1).any():
         return None
     x, total, worst = posterior.x, posterior.statistics.total, 0.0
     location, scatter = posterior.location_scatter

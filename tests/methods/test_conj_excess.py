@@ -36,6 +36,8 @@ def test_a_cluster_is_distrusted_for_its_number_and_no_longer_pulls(method):
     assert all("too many" in row.reason for row in posterior.outliers(20))
     assert "more than the model explains" in posterior.summary()
     assert any("factors by number" in note for note in posterior.certificate.notes)
+    assert posterior.certificate.refitted is None  # without the factors it would be another posterior
+    assert method.build_posterior(x[20:], beta=0.5).certificate.refitted < 0.5
     with pytest.raises(nsm.InputError, match="another kind"):
         by_distance.adopt(method)
     plain = by_distance.adopt(method.family).build_posterior(x, beta=0.5)
