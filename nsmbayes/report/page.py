@@ -121,8 +121,8 @@ def _figures(
     if posterior.suspects is not None:
         caption = (
             "The observations of each column, and what the fitted model lets expect of those that count. Where there "
-            "are more than it explains they count less; those that count less than half are marked. Observations more than eight robust scales from "
-            "the bulk are in the outermost bars."
+            "are more than it explains they count less; those that count less than half are marked. Observations more "
+            "than eight robust scales from the bulk are in the outermost bars."
         )
         figures.insert(1, ("excess", plot_excess(posterior), caption))
     return figures
