@@ -9,7 +9,8 @@ import time
 import pytest
 
 _BUSY = """
-import hashlib, sys
+import hashlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from nsmbayes.cli.interrupts import prompt_interrupts
 with prompt_interrupts():
     print("ready", flush=True)
@@ -27,6 +28,9 @@ def test_a_program_that_python_cannot_interrupt():
         process.stdout.readline()
         time.sleep(0.5)  # until it is busy
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        try:
+            assert process.wait(30) == 130
+        finally:
+            process.kill()
         assert process.stdout.read() == "what was printed"
         assert process.stderr.read() == "\nnsmbayes: interrupted\n"

@@ -241,7 +241,8 @@ def test_repeats_elsewhere(where, tmp_path):
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(end):
     """A worker left behind would go on to use a core for hours, and one that is waited for does so after Ctrl-C."""
-    script = "from support import processes; processes.wait_in_two_processes()"
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job ignores it
+    script += "from support import processes; processes.wait_in_two_processes()"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-c", script], env=environment, text=True, **pipes) as parent:
@@ -249,7 +250,10 @@ def test_workers_end_with_their_parent(end):
         workers = [int(parent.stdout.readline()) for _ in range(2)]
         assert all(is_running(worker) for worker in workers)
         parent.send_signal(end)
-        parent.wait(30)
+        try:
+            parent.wait(30)
+        finally:
+            parent.kill()
     deadline = time.monotonic() + 30
     while any(is_running(worker) for worker in workers):
         assert time.monotonic() < deadline
