@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nsmbayes.methods import NPLMMD as NPLMMD
     from nsmbayes.methods import RSNLE as RSNLE
     from nsmbayes.methods import NSMBayes as NSMBayes
+    from nsmbayes.methods import NSMBayesAmortised as NSMBayesAmortised
     from nsmbayes.methods import NSMBayesConj as NSMBayesConj
     from nsmbayes.methods import load as load
     from nsmbayes.priors import GaussianPrior as GaussianPrior
@@ -64,6 +65,7 @@ _NAMES = {
     "robustness": ("certify",),
     "methods": (
         "NSMBayes",
+        "NSMBayesAmortised",
         "NSMBayesConj",
         "NLE",
         "NPE",

@@ -133,7 +133,12 @@ class UnconstrainedPrior(eqx.Module):
 @double_precision
 def unconstrain_rows(prior: UnconstrainedPrior, theta: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
     """Rows of theta, mapped from the user's space to R^d."""
-    return np.asarray(jax.vmap(prior.unconstrain)(jnp.asarray(theta)))
+    return np.asarray(_unconstrained(prior, jnp.asarray(theta)))
+
+
+@eqx.filter_jit
+def _unconstrained(prior: UnconstrainedPrior, theta: Float[Array, "m d"]) -> Float[Array, "m d"]:
+    return jax.vmap(prior.unconstrain)(theta)
 
 
 @double_precision
@@ -176,7 +181,12 @@ def _units(spread: Float[np.ndarray, " d"]) -> Float[Array, " d"]:
 def constrain_rows(prior: UnconstrainedPrior, positions: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
     """Rows of unconstrained positions, mapped to the user's space."""
     rows = positions.reshape(-1, positions.shape[-1])
-    return np.asarray(jax.jit(jax.vmap(prior.constrain))(rows)).reshape(positions.shape)
+    return np.asarray(_constrained(prior, jnp.asarray(rows))).reshape(positions.shape)
+
+
+@eqx.filter_jit
+def _constrained(prior: UnconstrainedPrior, rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
+    return jax.vmap(prior.constrain)(rows)
 
 
 @double_precision

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,9 +40,9 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
     padding = np.zeros((-len(rows) % size, rows.shape[1]), rows.dtype)
     blocks = np.concatenate([rows, padding]).reshape(-1, size, rows.shape[1])
     counts = np.minimum(len(rows) - size * np.arange(len(blocks)), size)
+    run = _map if one_by_one else _map_at_once
     parts = call_each(
-        _map if one_by_one else _map_at_once,
-        [(function, block, np.asarray(count), shared) for block, count in zip(blocks, counts, strict=True)],
+        run, [(block, np.asarray(count)) for block, count in zip(blocks, counts, strict=True)], function, shared
     )
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
 
@@ -53,7 +52,7 @@ def clear_cache() -> None:
     _compiled.clear()
 
 
-def _map(function, rows, count, shared):
+def _map(rows, count, function, shared):
     def one(i, found):
         return jax.tree.map(lambda leaf, new: leaf.at[i].set(new), found, function(rows[i], *shared))
 
@@ -62,32 +61,58 @@ def _map(function, rows, count, shared):
     return jax.lax.fori_loop(0, count, one, empty)
 
 
-def _map_at_once(function, rows, count, shared):
+def _map_at_once(rows, count, function, shared):
     return jax.vmap(lambda row: function(row, *shared))(rows)
 
 
 @double_precision
-def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """`function(*one)` for each tuple of arguments, all with the same shapes: compiled once, then run in threads.
+def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *shared: Any) -> list[Any]:
+    """`function(*one, *shared)` for each tuple of arguments, all with the same shapes: compiled once, run in threads.
 
     Arrays in the arguments are traced; everything else is a compile-time constant. A second call with the same
     function, shapes and constants compiles nothing. Computations are in double precision; results are NumPy arrays.
     """
     on = device()
-    traced = [eqx.partition(one, lambda leaf: isinstance(leaf, np.ndarray | jax.Array)) for one in arguments]
-    dynamic, static = traced[0]
-    constants, structure = jax.tree.flatten(static)
-    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(dynamic))
-    key = (function, tuple(constants), structure, shapes, on)
+    own, common = [_split(one) for one in arguments], _split(shared)
+    parts = (own[0], common)
+    shapes = tuple((leaf.shape, str(leaf.dtype)) for part in parts for leaf in part.arrays)
+    key = (function, *((part.is_array, part.constants, part.structure) for part in parts), shapes, on)
     with jax.default_device(on):
-        placed = _placed([arrays for arrays, _ in traced], on)
+        placed, together = _placed([part.arrays for part in own], on), _placed([common.arrays], on)[0]
         if key not in _compiled:
-            _compiled[key] = jax.jit(lambda arrays: function(*eqx.combine(arrays, static))).lower(placed[0]).compile()
-    run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays)))
+
+            def call(arrays: list[Any], others: list[Any]) -> Any:
+                return function(*own[0].joined(arrays), *common.joined(others))
+
+            _compiled[key] = jax.jit(call).lower(placed[0], together).compile()
+    run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays, together)))
     if len(arguments) == 1:
         return [run(placed[0])]
     with ThreadPoolExecutor(min(len(arguments), cores())) as pool:
         return list(pool.map(run, placed))
+
+
+class _Split(NamedTuple):
+    """A tree in two: its arrays, and everything else, which is compiled in."""
+
+    arrays: list[Any]
+    is_array: tuple[bool, ...]
+    constants: tuple[Any, ...]
+    structure: Any
+
+    def joined(self, arrays: list[Any]) -> Any:
+        """The tree with other arrays."""
+        some, rest = iter(arrays), iter(self.constants)
+        leaves = [next(some) if traced else next(rest) for traced in self.is_array]
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+def _split(tree: Any) -> _Split:
+    leaves, structure = jax.tree.flatten(tree)
+    is_array = tuple(isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves)
+    arrays = [leaf for leaf, traced in zip(leaves, is_array, strict=True) if traced]
+    constants = tuple(leaf for leaf, traced in zip(leaves, is_array, strict=True) if not traced)
+    return _Split(arrays, is_array, constants, structure)
 
 
 def _placed(trees: list[Any], on: Any) -> list[Any]:
@@ -95,6 +120,8 @@ def _placed(trees: list[Any], on: Any) -> list[Any]:
     moved: dict[int, Any] = {}
 
     def place(leaf):
+        if isinstance(leaf, jax.Array) and leaf.devices() == {on}:
+            return leaf
         if id(leaf) not in moved:
             moved[id(leaf)] = jax.device_put(leaf, on)
         return moved[id(leaf)]

@@ -14,7 +14,7 @@ from nsmbayes.calibration.path import PathCalibration
 from nsmbayes.calibration.regions import region_contains
 from nsmbayes.calibration.reweighting import ReweightingCalibration
 from nsmbayes.calibration.root import RootCalibration
-from nsmbayes.calibration.sampled import CompressedProblem, CountedProblem, SampledProblem
+from nsmbayes.calibration.sampled import CompressedProblem, CountedProblem, InterpolatedProblem, SampledProblem
 from nsmbayes.calibration.stochastic import StochasticCalibration
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "SampledProblem",
     "CompressedProblem",
     "CountedProblem",
+    "InterpolatedProblem",
     "ResampledProblem",
     "RootCalibration",
     "StochasticCalibration",

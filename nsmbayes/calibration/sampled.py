@@ -1,6 +1,6 @@
 """Calibration problems of posteriors that are sampled, whose draws are reweighted to bootstrap resamples."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,8 @@ from nsmbayes._internal.parallel import map_rows
 from nsmbayes.calibration.base import CalibrationProblem, resample_counts
 from nsmbayes.losses import Loss
 from nsmbayes.losses.cells import CountedLoss
+from nsmbayes.losses.interpolated import InterpolatedLoss
+from nsmbayes.losses.pieces import Piece
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Draws, Near, Sampler, Target, each_loss
 from nsmbayes.samplers.compression import ACCEPTED, CHECKED, Compression
@@ -102,6 +104,33 @@ class CountedProblem(SampledProblem):
         return self.cells.resample_counts(resamples, rng)
 
 
+class InterpolatedProblem(SampledProblem):
+    """The posterior of observations that are known by their statistics; see `losses.interpolated`.
+
+    Those of the first block of `piece` are known one by one, and stand for all in resamples.
+    """
+
+    def __init__(
+        self,
+        prior: UnconstrainedPrior,
+        loss: InterpolatedLoss,
+        piece: Piece,
+        sampler: Sampler,
+        near: Float[np.ndarray, "k d"] | None = None,
+    ):
+        super().__init__(prior, loss, piece.n, sampler, near)
+        self.piece = piece
+
+    def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
+        """What the observations of the first block count in each resample, relative to the data."""
+        return self.piece.resample_counts(resamples, rng)
+
+    def total_losses(self, target: Target, positions: Float[np.ndarray, "draws d"], counts: Counts) -> TotalLosses:
+        """The losses of resamples at unconstrained parameters: that of all, and what resamples differ from it."""
+        full, resampled = map_rows(_interpolated_totals, positions, target, counts - 1.0)
+        return TotalLosses(full, resampled.T)
+
+
 class CompressedProblem(SampledProblem):
     """The posterior of very many observations, by a weighted subset of them; see `samplers.compression`."""
 
@@ -136,3 +165,9 @@ class CompressedProblem(SampledProblem):
 def _totals(u: Float[Array, " d"], target: Target, counts: Float[Array, "resamples n"]):
     each = target.loss.each(target.prior.constrain(u))
     return each.sum(), counts @ each
+
+
+def _interpolated_totals(u: Float[Array, " d"], target: Any, deviations: Float[Array, "resamples units"]):
+    coefficients = target.loss.interpolation.coefficients(target.prior.constrain(u))
+    full = target.loss.total(coefficients)
+    return full, full + deviations @ target.loss.rows.at(coefficients)

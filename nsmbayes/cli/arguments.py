@@ -16,7 +16,18 @@ EXPERIMENTS = (
     "gnk-fraction", "gnk-distance", "gnk-size", "gnk-zeta", "gnk-simulations",
     "outliers-gnk", "outliers-gaussian", "outliers-pk", "outliers-sir", "outliers-radio",
 )  # fmt: skip
-METHODS = ("nle", "nsm-bayes", "nsm-bayes-conj", "npe", "npe-rs", "npl-mmd", "ace", "gbi-sr", "rsnle")
+METHODS = (
+    "nle",
+    "nsm-bayes",
+    "nsm-bayes-amortised",
+    "nsm-bayes-conj",
+    "npe",
+    "npe-rs",
+    "npl-mmd",
+    "ace",
+    "gbi-sr",
+    "rsnle",
+)
 PRESETS = ("default", "paper")
 OUTLIERS = 15
 
@@ -67,7 +78,9 @@ def _simulate(parser: argparse.ArgumentParser) -> None:
 def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("campaign", type=Path, help="what nsmbayes simulate wrote, e.g. campaign.zarr")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
-    parser.add_argument("--method", default="nsm-bayes", help="nsm-bayes (default), nsm-bayes-conj or nle")
+    parser.add_argument(
+        "--method", default="nsm-bayes", help="nsm-bayes (default), nsm-bayes-amortised, nsm-bayes-conj or nle"
+    )
     parser.add_argument("--prior", type=Path, help="JSON file (default: the campaign's)")
     parser.add_argument("--grid-steps", help="comma-separated steps of discrete columns of x, 0 for a continuous one")
     parser.add_argument("--drop-failures", action="store_true", help="train without the rows that failed, and say so")

@@ -1,6 +1,6 @@
 """The loss of very many observations: in blocks, of which only a few are in memory at once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.parallel import call_each, cores, on_processor
-from nsmbayes.losses.evaluated import NSMLoss, NSMSetting
+from nsmbayes.losses.evaluated import Loss, NSMLoss, NSMSetting
 
 _AT_ONCE = 16  # thetas of one compiled call: one shape, hence one compilation
 
@@ -26,6 +26,8 @@ class BlockedLoss(NamedTuple):
     """Observations in a block."""
     multiples: Float[np.ndarray, " n"] | None = None
     """What each observation counts beside its weight; one, if not given."""
+    seed: int = 0
+    """For the nodes, beside the number of the block."""
 
     @property
     def n(self) -> int:
@@ -37,7 +39,7 @@ class BlockedLoss(NamedTuple):
         mine = slice(number * self.size, (number + 1) * self.size)
         rows = self.x[mine]
         padding = self.size - len(rows)
-        loss = self.setting.loss(np.concatenate([rows, np.repeat(rows[:1], padding, axis=0)]), seed=number)
+        loss = self.setting.loss(np.concatenate([rows, np.repeat(rows[:1], padding, axis=0)]), seed=self.seed + number)
         if self.multiples is None and not padding:
             return loss
         multiples = np.ones(len(rows)) if self.multiples is None else self.multiples[mine]
@@ -70,7 +72,7 @@ class BlockedLoss(NamedTuple):
         return found
 
 
-def losses_at(losses: list[NSMLoss], theta: Float[np.ndarray, "k d"]) -> list[Float[np.ndarray, "k n"]]:
+def losses_at(losses: Sequence[Loss], theta: Float[np.ndarray, "k d"]) -> list[Float[np.ndarray, "k n"]]:
     """The loss of each observation at k thetas, for data sets of one size; on all cores."""
     padded = np.concatenate([theta, np.repeat(theta[:1], -len(theta) % _AT_ONCE, axis=0)])
     parts = padded.reshape(-1, _AT_ONCE, theta.shape[1])
@@ -78,5 +80,5 @@ def losses_at(losses: list[NSMLoss], theta: Float[np.ndarray, "k d"]) -> list[Fl
     return [np.concatenate(found[i * len(parts) : (i + 1) * len(parts)])[: len(theta)] for i in range(len(losses))]
 
 
-def _each(loss: NSMLoss, theta: Float[Array, "k d"]) -> Float[Array, "k n"]:
+def _each(loss: Loss, theta: Float[Array, "k d"]) -> Float[Array, "k n"]:
     return jax.lax.map(loss.each, theta, batch_size=None if on_processor() else len(theta))

@@ -99,12 +99,15 @@ class NSMLoss(Loss):
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
         """The loss of each observation."""
-        at_nodes = self._at_points(theta).ravel()[self.node_index]
-        return self.overall * (self.quadrature_weight * at_nodes).sum(axis=1)
+        return self.by_observation(self._at_points(theta))
 
     def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
         """Sum over the observations."""
         return (self.total_weights * self._at_points(theta)).sum()
+
+    def by_observation(self, at_points: Float[Array, "groups points"]) -> Float[Array, " n"]:
+        """What the losses at the points add up to for each observation."""
+        return self.overall * (self.quadrature_weight * at_points.ravel()[self.node_index]).sum(axis=1)
 
     @double_precision
     def reweighted(self, multiples: Float[np.ndarray, " n"]) -> "NSMLoss":
@@ -171,6 +174,22 @@ class NSMSetting(NamedTuple):
             frame = Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor))
         return cls(surrogate, weighting, frame, noise_levels)
 
+    def coordinates(self, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, "n d_x"]:
+        """y of observations x = offset + L y."""
+        return np.linalg.solve(np.asarray(self.frame.basis), (x - np.asarray(self.frame.offset)).T).T
+
+    @double_precision
+    def weigh(
+        self, y: Float[np.ndarray, "n d_x"], level: float
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d_x"]]:
+        """w^2 at points y, and its gradient in y, measured against the scatter plus level^2 L L'."""
+        weight, centre = self.weighting
+        offset, basis = np.asarray(self.frame.offset), np.asarray(self.frame.basis)
+        scatter = np.asarray(centre.scatter) + level**2 * basis @ basis.T
+        smoothed = LocationScatter.from_scatter(np.asarray(centre.location), scatter, centre.estimator)
+        value, gradient = evaluate_many(weight, smoothed, jnp.asarray(offset + y @ basis.T))
+        return np.asarray(value), np.asarray(gradient @ basis)
+
     @double_precision
     def loss(self, x: Float[np.ndarray, "n d_x"], *, rules: int = 1, seed: int = 0) -> NSMLoss:
         """The loss on observations `x`; at level h the weight is measured against the scatter plus h^2 L L'.
@@ -178,18 +197,14 @@ class NSMSetting(NamedTuple):
         Where there is noise an observation also counts by its distance before noise is added, see `Weight.overall`.
         """
         weight, centre = self.weighting
-        offset, basis = np.asarray(self.frame.offset), np.asarray(self.frame.basis)
-        points = noisy_points(self.noise_levels, np.linalg.solve(basis, (x - offset).T).T, rules=rules, seed=seed)
-        at = offset + points.y @ basis.T
-        w2, grad_w2 = np.empty(at.shape[:2]), np.empty(at.shape)
+        points = noisy_points(self.noise_levels, self.coordinates(x), rules=rules, seed=seed)
+        w2, grad_w2 = np.empty(points.y.shape[:2]), np.empty(points.y.shape)
         for group, h in enumerate(points.h):
             for level in np.unique(h):
-                scatter = np.asarray(centre.scatter) + level**2 * basis @ basis.T
-                smoothed = LocationScatter.from_scatter(np.asarray(centre.location), scatter, centre.estimator)
                 # all points of the group, though only those of the level count: one shape, hence one compilation
-                value, gradient = evaluate_many(weight, smoothed, jnp.asarray(at[group]))
-                mine = np.broadcast_to(h == level, len(at[group]))
-                w2[group, mine], grad_w2[group, mine] = np.asarray(value)[mine], np.asarray(gradient @ basis)[mine]
+                value, gradient = self.weigh(points.y[group], float(level))
+                mine = np.broadcast_to(h == level, len(value))
+                w2[group, mine], grad_w2[group, mine] = value[mine], gradient[mine]
         overall = np.ones(len(x))
         if self.noise_levels[0] > 0:
             overall = np.asarray(overall_many(weight, centre, jnp.asarray(x)))

@@ -52,11 +52,16 @@ def noisy_points(noise_levels: Any, y: Float[np.ndarray, "n d"], *, rules: int =
     h = check_noise_levels(noise_levels)
     if h[0] == 0:
         return NoisyPoints(h[:, None], y[None], np.arange(len(y))[:, None], np.ones((len(y), 1)))
-    coefficients = h**2 * (np.gradient(np.log(h)) if len(h) > 1 else 1.0)
+    coefficients = level_coefficients(h)
     if y.shape[1] == 1:
         return _on_lattices(h, coefficients, y)
     parts = [_on_axes(h, coefficients / rules, y, np.random.default_rng([seed, rule])) for rule in range(rules)]
     return parts[0] if rules == 1 else _joined(parts)
+
+
+def level_coefficients(h: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
+    """What each noise level counts: h^2 times the spacing of log h."""
+    return h**2 * (np.gradient(np.log(h)) if len(h) > 1 else 1.0)
 
 
 def check_noise_levels(noise_levels: Any) -> Float[np.ndarray, " levels"]:

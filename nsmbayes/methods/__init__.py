@@ -15,18 +15,20 @@ from nsmbayes.methods.baselines import NPLMMD as NPLMMD
 from nsmbayes.methods.baselines import RSNLE as RSNLE
 from nsmbayes.methods.nle import NLE as NLE
 from nsmbayes.methods.nsm_bayes import NSMBayes as NSMBayes
+from nsmbayes.methods.nsm_bayes_amortised import NSMBayesAmortised as NSMBayesAmortised
 from nsmbayes.methods.nsm_bayes_conj import NSMBayesConj as NSMBayesConj
-from nsmbayes.posteriors import check_shapes, load_posterior
+from nsmbayes.posteriors import KeptStatistics, check_shapes, load_posterior
 from nsmbayes.robustness import Certificate
 from nsmbayes.serialisation import read_model
 
 METHODS: dict[str, type[Any]] = {
-    method.name: method for method in (NLE, NSMBayes, NSMBayesConj, NPE, NPERS, NPLMMD, ACE, GBISR, RSNLE)
+    method.name: method
+    for method in (NLE, NSMBayes, NSMBayesAmortised, NSMBayesConj, NPE, NPERS, NPLMMD, ACE, GBISR, RSNLE)
 }
 
 
 def load(path: str | Path) -> Any:
-    """Load a trained method, or a posterior, that its `save` wrote.
+    """Load a trained method, a posterior, or the statistics of a data set, that its `save` wrote.
 
     Example:
         >>> import nsmbayes as nsm
@@ -37,6 +39,8 @@ def load(path: str | Path) -> Any:
     header, arrays = read_model(path, check_shapes)
     if "posterior" in header:
         return load_posterior(header, arrays, Certificate.from_json)
+    if "statistics" in header:
+        return KeptStatistics.from_saved(header, arrays)
     name, config = header.get("method"), header.get("config")
     if not isinstance(name, str) or not hasattr(METHODS.get(name), "from_saved") or not isinstance(config, dict):
         raise InputError(f"`path` {path} holds a method {name!r:.60} that this version does not know.")

@@ -26,9 +26,10 @@ class Look(NamedTuple):
     marker: str
 
 
-# The paper's colours by method. The paper does not run NPE, so that its colour is ours.
+# The paper's colours by method. The paper does not run NPE and NSM-Bayes-amortised, whose colours are ours.
 LOOKS = {
     "nsm-bayes": Look("#bd453c", "-", "o"),
+    "nsm-bayes-amortised": Look("#117733", (0, (4, 1)), "d"),
     "nsm-bayes-conj": Look("#942192", (0, (6, 1.5)), "s"),
     "nle": Look("#4477AA", (0, (1.5, 1)), "X"),
     "ace": Look("#CCBB44", (0, (6, 1.5, 1.5, 1.5)), "^"),

@@ -1,10 +1,12 @@
 """Posteriors: what every one can answer, and how each kind is made."""
 
+from nsmbayes.posteriors.amortised import AmortisedPosterior
 from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior, Provenance
-from nsmbayes.posteriors.batch import ConjugateBatch, batch_posteriors
+from nsmbayes.posteriors.batch import ConjugateBatch, PosteriorBatch, batch_posteriors
 from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.influence import Influence
+from nsmbayes.posteriors.kept import KeptStatistics, StatisticsPosterior, from_statistics
 from nsmbayes.posteriors.outliers import Outlier, outlier_table
 from nsmbayes.posteriors.sampled import GeneralisedPosterior, Modes, SampledPosterior
 from nsmbayes.posteriors.schema import check_shapes
@@ -16,6 +18,11 @@ __all__ = [
     "LOW_WEIGHT",
     "ConjugatePosterior",
     "ConjugateBatch",
+    "AmortisedPosterior",
+    "KeptStatistics",
+    "StatisticsPosterior",
+    "from_statistics",
+    "PosteriorBatch",
     "batch_posteriors",
     "SampledPosterior",
     "GeneralisedPosterior",

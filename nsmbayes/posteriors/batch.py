@@ -1,4 +1,4 @@
-"""Conjugate posteriors of many data sets of one size at once."""
+"""Posteriors of many data sets."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import Quadratic
 from nsmbayes.losses.conjugacy import gaussian_posterior
 from nsmbayes.losses.statistics import LossRecipe, total_loss
+from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.scatter import LocationScatter, fit_batch
 from nsmbayes.surrogates import NoisyFamily
@@ -39,6 +40,48 @@ class ConjugateBatch:
         rng = np.random.default_rng(checks.integer(seed, "seed"))
         noise = rng.standard_normal((len(self), checks.integer(draws, "draws"), self.mean.shape[1]))
         return self.mean[:, None] + noise @ np.linalg.cholesky(self.covariance).transpose(0, 2, 1)
+
+
+@dataclass(frozen=True)
+class PosteriorBatch:
+    """Posteriors of several data sets: `batch[i]` is one of them."""
+
+    posteriors: tuple[SampledPosterior, ...]
+
+    def __len__(self) -> int:
+        return len(self.posteriors)
+
+    def __getitem__(self, i: int) -> SampledPosterior:
+        return self.posteriors[i]
+
+    @property
+    def mean(self) -> Float[np.ndarray, "k d"]:
+        """The mean of each."""
+        return np.stack([each.mean for each in self.posteriors])
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "k d d"]:
+        """The covariance of each."""
+        return np.stack([each.covariance for each in self.posteriors])
+
+    @property
+    def beta(self) -> Float[np.ndarray, " k"]:
+        """The learning rate of each."""
+        return np.array([each.beta for each in self.posteriors])
+
+    @property
+    def r_hat(self) -> Float[np.ndarray, "k d"]:
+        """Rank-normalised split R-hat of each parameter of each."""
+        return np.stack([each.result.r_hat for each in self.posteriors if each.result is not None])
+
+    @property
+    def ess(self) -> Float[np.ndarray, "k d"]:
+        """The bulk effective sample size of each parameter of each."""
+        return np.stack([each.result.ess_bulk for each in self.posteriors if each.result is not None])
+
+    def sample(self, draws: int, seed: int = 0) -> Float[np.ndarray, "k draws d"]:
+        """`draws` draws from each posterior."""
+        return np.stack([each.sample((draws,), seed=seed) for each in self.posteriors])
 
 
 @double_precision

@@ -5,11 +5,12 @@ from typing import Any
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses import NLELoss, NLESetting, NSMLoss, NSMSetting
+from nsmbayes.losses.interpolated import InterpolatedLoss
 from nsmbayes.losses.statistics import FamilyLoss, NoisyFamilyLoss
-from nsmbayes.posteriors import ConjugatePosterior, GeneralisedPosterior
+from nsmbayes.posteriors import AmortisedPosterior, ConjugatePosterior, GeneralisedPosterior
 from nsmbayes.robustness.certificate import Certificate, Check
 from nsmbayes.robustness.conjugate import certify_conjugate
-from nsmbayes.robustness.general import certify_nsm
+from nsmbayes.robustness.general import certify_interpolated, certify_nsm
 
 
 def certify_nle(posterior: GeneralisedPosterior) -> Certificate:
@@ -23,6 +24,7 @@ CERTIFIERS: dict[tuple[type, ...], Callable[[Any], Certificate]] = {
     (ConjugatePosterior, FamilyLoss): certify_conjugate,
     (ConjugatePosterior, NoisyFamilyLoss): certify_conjugate,
     (GeneralisedPosterior, NSMSetting, NSMLoss): certify_nsm,
+    (AmortisedPosterior, NSMSetting, InterpolatedLoss): certify_interpolated,
     (GeneralisedPosterior, NLESetting, NLELoss): certify_nle,
 }
 """What is known about a posterior by its type and the types of what its loss is made of.

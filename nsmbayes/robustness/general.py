@@ -1,12 +1,13 @@
 """NSM-Bayes: Theorem 2 with explicit constants, for mixtures and flows, at one noise level or many."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
 
 from nsmbayes.losses import NSMLoss
-from nsmbayes.posteriors import GeneralisedPosterior
+from nsmbayes.posteriors import AmortisedPosterior, GeneralisedPosterior
 from nsmbayes.robustness.bounds.growth import (
     Growth,
     LossBounds,
@@ -16,6 +17,7 @@ from nsmbayes.robustness.bounds.growth import (
     metric,
     vanishes,
 )
+from nsmbayes.robustness.bounds.interpolation import interpolated_growths
 from nsmbayes.robustness.bounds.prior_tails import Tails, tails
 from nsmbayes.robustness.bounds.rounding import up
 from nsmbayes.robustness.bounds.surrogates import surrogate_growths
@@ -28,14 +30,31 @@ from nsmbayes.weights import IMQ
 def certify_nsm(posterior: GeneralisedPosterior) -> Certificate:
     """Which of A1, A2, A4 and A4' hold, and the constants, for a posterior whose loss is an `NSMLoss`."""
     loss: NSMLoss = posterior.target.loss  # pyright: ignore[reportAssignmentType]
+    return _certified(posterior, [loss], lambda growths, _: growths)
+
+
+def certify_interpolated(posterior: AmortisedPosterior) -> Certificate:
+    """The same for a posterior whose loss is an `InterpolatedLoss`: the theorem holds for the loss that is used."""
+    interpolation = posterior.summarised.loss.interpolation
+    losses = [piece.block(0) for piece in posterior.summarised.pieces]  # blocks of a piece have nodes alike
+    return _certified(posterior, losses, lambda growths, origin: interpolated_growths(growths, interpolation, origin))
+
+
+def _certified(
+    posterior: GeneralisedPosterior,
+    losses: list[NSMLoss],
+    of_score: Callable[[list[Growth], Float[np.ndarray, " d_x"]], list[Growth]],
+) -> Certificate:
+    """`of_score` gives the growth of the score in the loss from that of the surrogate."""
+    loss = losses[0]
     weight, centre = posterior.setting.weighting
     bounds, prior = weight_bounds(weight), tails(posterior.target.prior.distribution)
-    levels = np.unique(np.asarray(loss.h))
+    levels, origin = np.unique(np.asarray(loss.h)), np.asarray(centre.location)
     metrics = [at for h in levels if (at := metric(centre, loss.frame, float(h))) is not None]
     regular = len(metrics) == len(levels)
     checks = {"A1": check_weight(weight, bounds)}
     try:
-        growths = _growths(loss, np.asarray(centre.location), levels)
+        growths = of_score(_growths(loss, origin, levels), origin)
         checks["A2"] = Check(
             True, "the surrogate is smooth; the gradient of the true density of x is assumed to be integrable"
         )
@@ -48,7 +67,8 @@ def certify_nsm(posterior: GeneralisedPosterior) -> Certificate:
     if bounds is not None and growths and regular:
         results = [loss_bounds(growth, bounds, at) for growth, at in zip(growths, metrics, strict=True)]
         checks["A4"] = _check_growth(growths, results, bounds)
-        constants = _constants(growths, results, _level_weights(loss, levels))
+        counts = np.max([_level_weights(each, levels) for each in losses], axis=0)
+        constants = _constants(growths, results, counts)
         vanishing = all(vanishes(growth, bounds) for growth in growths)
     checks["A4'"] = _check_powers(checks["A4"], imq=type(weight) is IMQ, light=prior.light)
     checks["prior"] = _check_prior(prior)

@@ -17,6 +17,7 @@ from nsmbayes.samplers.strategy import (
     energy,
     rough_draws,
 )
+from nsmbayes.samplers.summaries import Summary, summarise
 from nsmbayes.samplers.target import Target, each_loss, log_prior, log_prob, total_loss
 from nsmbayes.samplers.trimmed import search, trimmed_fit
 
@@ -42,6 +43,8 @@ __all__ = [
     "as_sampler",
     "Compression",
     "MANY",
+    "Summary",
+    "summarise",
     "compress",
     "minimise",
     "sample_independence",

@@ -12,14 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
-from scipy.special import logsumexp
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import ConvergenceError, InputError
 from nsmbayes.samplers.chains import Draws, as_traced, diagnose
-from nsmbayes.samplers.students import Population, StudentMixture, fit_students
+from nsmbayes.samplers.students import Population, StudentMixture, fit_students, log_sum_exp
 from nsmbayes.samplers.target import require_finite
 
 LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
@@ -84,7 +83,7 @@ def sample_independence(
     population = adapt(log_prior, loss, prior_draws, data, beta=beta, key=key, first=first, before=before)
     rng = _generator(jax.random.fold_in(key, 1))
     log_weights = _log_weights(population, beta)
-    begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - logsumexp(log_weights)))
+    begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - log_sum_exp(log_weights)))
     proposals = population.best.sample(chains * draws, rng).reshape(chains, draws, -1)
     states = np.concatenate([population.positions[begin][:, None], proposals], axis=1)
     flat = states.reshape(-1, states.shape[-1])
@@ -153,7 +152,7 @@ def adapt(
 
     def refit(population):
         temperature, log_weights = _tempered(population, beta, enough)
-        weights = np.exp(log_weights - logsumexp(log_weights))
+        weights = np.exp(log_weights - log_sum_exp(log_weights))
         return temperature, fit_students(population.positions, weights, components, rng)
 
     if before is None:
@@ -204,7 +203,7 @@ def _pool(
     best: StudentMixture,
 ) -> Population:
     positions, log_priors, losses = (np.concatenate(part) for part in zip(*parts, strict=True))
-    log_mixture = logsumexp(densities, axis=0) - np.log(len(densities))
+    log_mixture = log_sum_exp(densities, axis=0) - np.log(len(densities))
     return Population(positions, log_priors, losses, log_mixture, tuple(proposals), best)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes._internal.linalg import triangular_inverse
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.surrogates.base import Density, Derivatives, Frame, Moments
 from nsmbayes.surrogates.mixture import SMALL, GaussianMixture
 from nsmbayes.surrogates.scaling import Standardiser, squash
@@ -54,6 +55,18 @@ class MixtureDensity(Density):
         scale = self.scale_x.scale
         return Moments(self.scale_x.centre + scale * mean, scale[:, None] * covariance * scale)
 
+    @double_precision
+    def draw(
+        self, theta: Float[np.ndarray, "k d_theta"], each: int, rng: np.random.Generator
+    ) -> Float[np.ndarray, "k each d_x"]:
+        """`each` draws of x at every theta."""
+        logs, means, covariances = (np.asarray(a) for a in _mixtures(self, jnp.asarray(theta)))
+        k = np.arange(len(theta))[:, None]
+        component = (logs[:, None] + rng.gumbel(size=(len(theta), each, logs.shape[1]))).argmax(axis=2)
+        noise = rng.standard_normal((len(theta), each, means.shape[2], 1))
+        z = means[k, component] + (np.linalg.cholesky(covariances)[k, component] @ noise)[..., 0]
+        return np.asarray(self.scale_x.centre) + np.asarray(self.scale_x.scale) * z
+
     def derivatives_at(
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
@@ -68,6 +81,11 @@ class MixtureDensity(Density):
         """Score and Laplacian at x along the columns of an invertible `basis`."""
         score, laplacian = self.derivatives_at(theta, Frame(x, basis), 0.0)(jnp.zeros_like(x)[None])
         return Derivatives(score[0], laplacian[0])
+
+
+@eqx.filter_jit
+def _mixtures(density: MixtureDensity, theta: Float[Array, "k d_theta"]) -> GaussianMixture:
+    return jax.vmap(lambda t: density.mixture(density.scale_theta(t)))(theta)
 
 
 class MixtureDensityNetwork(MixtureDensity):

@@ -21,7 +21,9 @@ def powers(row, shift):
 def test_every_row_has_its_value_whatever_their_number(count, block, monkeypatch):
     if block == "at once":  # as on a GPU
         monkeypatch.setattr(parallel, "on_processor", lambda: False)
-        monkeypatch.setattr(parallel, "call_each", double_precision(lambda f, each: [f(*one) for one in each]))
+        monkeypatch.setattr(
+            parallel, "call_each", double_precision(lambda f, each, *shared: [f(*one, *shared) for one in each])
+        )
     rows, shift = np.random.default_rng(count).standard_normal((count, 3)), np.array(2.0)
     sums, products = map_rows(powers, rows, shift)
     np.testing.assert_allclose(sums, rows.sum(axis=1) + 2)

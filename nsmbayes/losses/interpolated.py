@@ -1,0 +1,245 @@
+"""The loss of NSM-Bayes by sufficient statistics: scores interpolate between those at a few reference parameters.
+
+Around a posterior the score of a surrogate, as a function of y, changes little and smoothly with theta, so that it is a
+combination of the scores at a few dozen reference parameters, s(y | theta) = sum_k c_k(theta) s(y | theta_k). The
+coefficients follow from the scores at a few design points, by least squares (empirical interpolation, Barrault, Maday,
+Nguyen and Patera 2004). At each noise level the loss of a data set is then c' A c + 2 c' B, with
+
+    A = sum_i w_i^2 S_i S_i',   B = sum_i S_i grad(w_i^2) + w_i^2 lap S_i,
+
+where S_i are the scores of the references at noisy observation i. A and B are sums over the observations, and theta
+needs the surrogate at the design points only: it costs the same for ten observations as for a million.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nsmbayes._internal.parallel import call_each
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.errors import ConvergenceError
+from nsmbayes.losses.evaluated import Loss, NSMLoss, NSMSetting
+from nsmbayes.losses.noise_levels import level_coefficients
+from nsmbayes.losses.pointwise import nsm
+from nsmbayes.surrogates import Derivatives, Frame, MixtureDensity, Surrogate
+
+_REFERENCES, _FEW_REFERENCES = 64, 32  # with several columns, and with one
+_OVERSAMPLED = 2.0  # equations to a coefficient
+_TOLERANCE = 1e-4  # singular values below which, relative to the largest, directions are left out
+_TYPICAL = 300  # draws of the surrogate to choose design points from
+_AT_ONCE = 16  # references of one compiled call
+_WIDE, _WIDEST = 0.15, 4.5  # fraction of the points to choose from that are moved outwards, at most so many times
+
+
+class Interpolation(eqx.Module):
+    """How the score at any theta follows from its values at design points; `references` are in the prior's space."""
+
+    surrogate: Surrogate
+    frame: Frame
+    references: Float[Array, "k d_theta"]
+    sizes: Float[Array, "levels k"]
+    """By which the score of each reference is divided."""
+    design: Float[Array, "levels m d_x"]
+    projector: Float[Array, "levels k entries"]
+    noise_levels: tuple[float, ...] = eqx.field(static=True)
+
+    @classmethod
+    @double_precision
+    def fit(
+        cls,
+        setting: NSMSetting,
+        candidates: Float[np.ndarray, "n d_theta"],
+        models: Float[np.ndarray, "m d_theta"],
+        seed: int,
+    ) -> "Interpolation":
+        """References among the candidates, and design points among draws of the surrogate at `models`, and around them.
+
+        The references are those that all candidates are combinations of (pivoted QR decomposition of their scores, at
+        all levels together), and the design points those that tell combinations of them apart.
+        """
+        rng, h, density = np.random.default_rng(seed), np.asarray(setting.noise_levels), setting.surrogate
+        assert isinstance(density, MixtureDensity)  # methods see to it
+        drawn = density.draw(models, -(-_TYPICAL // len(models)), rng)
+        y = setting.coordinates(drawn.reshape(-1, drawn.shape[2])[:_TYPICAL])
+        wide = np.where(rng.random((len(y), 1)) < _WIDE, _WIDEST ** rng.random((len(y), 1)), 1.0)
+        pool = wide * y + h[:, None, None] * rng.standard_normal((len(h), *y.shape))
+        w = np.stack([np.sqrt(setting.weigh(at, float(level))[0]) for at, level in zip(pool, h, strict=True)])
+        scores = _derivatives(setting.surrogate, setting.frame, candidates, h[:, None], pool)[0]
+        weighted = (w[..., None] * scores).reshape(*scores.shape[:2], -1)
+        usable = np.isfinite(weighted).all(axis=(1, 2))
+        if not usable.any():
+            raise ConvergenceError("The scores of the surrogate are not finite at any parameter near the posterior.")
+        candidates, weighted = candidates[usable], weighted[usable]
+        squares = (weighted**2).mean(axis=2)
+        counts = level_coefficients(h)
+        in_nats = np.sqrt(counts / (1 + (squares @ counts)[:, None]))  # those that explain nothing are made small
+        angles = (in_nats[..., None] * weighted).reshape(len(candidates), -1)
+        values, vectors = np.linalg.eigh(angles @ angles.T)  # the same angles between far shorter vectors
+        count = _FEW_REFERENCES if y.shape[1] == 1 else _REFERENCES
+        chosen = _pivots(vectors * np.sqrt(np.maximum(values, 0)), min(count, len(candidates)))
+        sizes = np.sqrt(squares[chosen]).T
+        bases = np.swapaxes(weighted[chosen], 0, 1) / sizes[..., None]
+        parts = [_design(basis, root, y.shape[1]) for basis, root in zip(bases, w, strict=True)]
+        design = np.stack([at[points] for at, (points, _) in zip(pool, parts, strict=True)])
+        projector = np.stack([projector for _, projector in parts])
+        references, sizes, design, projector = map(jnp.asarray, (candidates[chosen], sizes, design, projector))
+        return cls(
+            setting.surrogate, setting.frame, references, sizes, design, projector, noise_levels=setting.noise_levels
+        )
+
+    def coefficients(self, theta: Float[Array, " d_theta"]) -> Float[Array, "levels k"]:
+        """c(theta) at each noise level."""
+        levels = jnp.asarray(self.noise_levels, self.design.dtype)
+        scores = jax.vmap(lambda h, y: self.surrogate.derivatives_at(theta, self.frame, h)(y).score)(
+            levels, self.design
+        )
+        return jnp.einsum("lkm,lm->lk", self.projector, scores.reshape(len(levels), -1))
+
+    @double_precision
+    def features(self, loss: NSMLoss) -> tuple[np.ndarray, np.ndarray]:
+        """Score and Laplacian of every reference at the points of a loss: (k, groups, points, d), (k, groups, points).
+
+        Divided by their sizes.
+        """
+        at = (np.asarray(self.references), np.asarray(loss.h), np.asarray(loss.y))
+        score, laplacian = _derivatives(self.surrogate, self.frame, *at)
+        sizes = np.moveaxis(np.asarray(self.sizes)[self.level_of(loss)], 2, 0)
+        return score / sizes[..., None], laplacian / sizes
+
+    def level_of(self, loss: NSMLoss) -> Int[np.ndarray, "groups points"]:
+        """The number of the noise level of each point."""
+        return np.broadcast_to(np.searchsorted(self.noise_levels, np.asarray(loss.h)), loss.w2.shape)
+
+
+class Sums(NamedTuple):
+    """What is kept of a data set: A (levels, k, k) and B (levels, k)."""
+
+    A: Float[np.ndarray, "levels k k"]
+    B: Float[np.ndarray, "levels k"]
+
+    def __add__(self, other: "Sums") -> "Sums":  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Sums(self.A + other.A, self.B + other.B)
+
+    def __sub__(self, other: "Sums") -> "Sums":
+        return Sums(self.A - other.A, self.B - other.B)
+
+
+class RowLosses(eqx.Module):
+    """The losses of some observations: the scores of the references at their noisy points."""
+
+    loss: NSMLoss
+    level: Int[Array, "groups points"]
+    score: Float[Array, "k groups points d_x"]
+    laplacian: Float[Array, "k groups points"]
+
+    @classmethod
+    @double_precision
+    def of(cls, interpolation: Interpolation, loss: NSMLoss) -> "RowLosses":
+        """Those of the observations behind `loss`."""
+        score, laplacian = interpolation.features(loss)
+        return cls(loss, *map(jnp.asarray, (interpolation.level_of(loss), score, laplacian)))
+
+    def at(self, coefficients: Float[Array, "levels k"]) -> Float[Array, " n"]:
+        """The loss of each observation, given the coefficients of a theta."""
+        if len(self.level) == len(coefficients):  # a group is a level
+            score = jnp.einsum("gk,kgpd->gpd", coefficients, self.score)
+            laplacian = jnp.einsum("gk,kgp->gp", coefficients, self.laplacian)
+        else:
+            each = coefficients[self.level]
+            score = jnp.einsum("gpk,kgpd->gpd", each, self.score)
+            laplacian = jnp.einsum("gpk,kgp->gp", each, self.laplacian)
+        losses = jax.vmap(jax.vmap(nsm))(Derivatives(score, laplacian), self.loss.w2, self.loss.grad_w2)
+        return self.loss.by_observation(losses)
+
+    def sums(self, levels: int) -> Sums:
+        """A and B of these observations."""
+        loss, level = self.loss, np.asarray(self.level)
+        score, laplacian = np.asarray(self.score), np.asarray(self.laplacian)
+        counts, w2, gradient = (np.asarray(a) for a in (loss.total_weights, loss.w2, loss.grad_w2))
+        A, B = np.zeros((levels, len(score), len(score))), np.zeros((levels, len(score)))
+        for number in range(levels):
+            mine = (level == number) & (counts != 0)
+            s, weight = score[:, mine], (counts * w2)[mine]
+            flat = s.reshape(len(s), -1)
+            A[number] = (s * weight[:, None]).reshape(len(s), -1) @ flat.T
+            B[number] = flat @ (counts[mine][:, None] * gradient[mine]).ravel() + laplacian[:, mine] @ weight
+        return Sums(A, B)
+
+
+class InterpolatedLoss(Loss):
+    """The loss of a data set from its sums, and that of some of its observations one by one."""
+
+    interpolation: Interpolation
+    A: Float[Array, "levels k k"]
+    B: Float[Array, "levels k"]
+    rows: RowLosses | None = None
+
+    def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
+        """Sum over the observations."""
+        return self.total(self.interpolation.coefficients(theta))
+
+    def total(self, coefficients: Float[Array, "levels k"]) -> Float[Array, ""]:
+        """The same, given the coefficients of theta."""
+        return ((jnp.einsum("lk,lkj->lj", coefficients, self.A) + 2 * self.B) * coefficients).sum()
+
+    def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
+        """The loss of each of the observations that it knows one by one."""
+        if self.rows is None:
+            raise ValueError("This loss knows the sum over its observations only.")
+        return self.rows.at(self.interpolation.coefficients(theta))
+
+
+def _design(
+    basis: Float[np.ndarray, "k entries"], root: Float[np.ndarray, " m"], d: int
+) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, "k some_entries"]]:
+    """Points at which the weighted scores of the references are told apart, and the map from scores to coefficients."""
+    wanted = min(len(root), int(np.ceil(_OVERSAMPLED * len(basis) / d)))
+    order = np.concatenate([_pivots(np.linalg.qr(basis.T)[0], len(basis)) // d, np.arange(len(root))])
+    _, first = np.unique(order, return_index=True)
+    points = order[np.sort(first)][:wanted]
+    entries = (points[:, None] * d + np.arange(d)).ravel()
+    return points, np.linalg.pinv(basis[:, entries].T, rcond=_TOLERANCE) * np.repeat(root[points], d)
+
+
+def _pivots(vectors: Float[np.ndarray, "n r"], count: int) -> Int[np.ndarray, " count"]:
+    """Vectors that span most of the others: again and again the one that is farthest from the span of those before."""
+    left, chosen = vectors.copy(), []
+    for _ in range(count):
+        chosen.append(int((left**2).sum(axis=1).argmax()))
+        axis = left[chosen[-1]]
+        if not (length := float(np.linalg.norm(axis))) > 0:
+            chosen.pop()
+            break
+        axis = axis / length
+        left -= np.outer(left @ axis, axis)
+        left[chosen[-1]] = 0.0
+    return np.asarray(chosen)
+
+
+def _derivatives(
+    surrogate: Surrogate,
+    frame: Frame,
+    theta: Float[np.ndarray, "n d_theta"],
+    h: Float[np.ndarray, "groups points_or_1"],
+    y: Float[np.ndarray, "groups points d_x"],
+) -> tuple[Float[np.ndarray, "n groups points d_x"], Float[np.ndarray, "n groups points"]]:
+    """Scores (n, groups, points, d_x) and Laplacians (n, groups, points) at many thetas; on all cores."""
+    padded = np.concatenate([theta, np.repeat(theta[:1], -len(theta) % _AT_ONCE, axis=0)])
+    parts = padded.reshape(-1, _AT_ONCE, theta.shape[1])
+    found = call_each(_derivatives_at_some, [(part,) for part in parts], surrogate, frame, h, y)
+    score, laplacian = (np.concatenate(each)[: len(theta)] for each in zip(*found, strict=True))
+    return score, laplacian
+
+
+def _derivatives_at_some(theta: Array, surrogate: Surrogate, frame: Frame, h: Array, y: Array) -> Derivatives:
+    def one(t: Float[Array, " d_theta"]) -> Derivatives:
+        def group(level: Float[Array, " points_or_1"], points: Float[Array, "points d_x"]) -> Derivatives:
+            return surrogate.derivatives_at(t, frame, level[0] if h.shape[1] == 1 else level)(points)
+
+        return jax.vmap(group)(h, y)
+
+    return jax.lax.map(one, theta)

@@ -1,0 +1,246 @@
+"""NSM-Bayes-amortised: the posterior of NSM-Bayes from a few small matrices, whatever the number of observations."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from tqdm import tqdm
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.calibration import InterpolatedProblem
+from nsmbayes.errors import InputError
+from nsmbayes.losses import NLELoss, NSMSetting
+from nsmbayes.losses.pieces import Piece
+from nsmbayes.methods.nsm_bayes import NSMBayes
+from nsmbayes.posteriors import (
+    AmortisedPosterior,
+    KeptStatistics,
+    PosteriorBatch,
+    StatisticsPosterior,
+    from_statistics,
+)
+from nsmbayes.posteriors.amortised import sampled
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrained
+from nsmbayes.samplers import Target, rough_draws, summarise
+from nsmbayes.samplers.summaries import ACCEPTED
+from nsmbayes.surrogates import MDN, Density, MixtureDensity
+from nsmbayes.suspects import find_suspects
+from nsmbayes.weights import Weight, overall_many
+
+_PILOT, _DRAWS = 1000, 60  # observations of a first rough fit, and draws of it
+
+
+class NSMBayesAmortised(NSMBayes):
+    """The posterior of `NSMBayes` from statistics of the data, amortised over data, prior, weight and learning rate.
+
+    The surrogate, the weight and the loss are those of `NSMBayes`. But the score of the surrogate interpolates between
+    its values at a few dozen reference parameters around the posterior, so that a data set is a few small matrices,
+    sums over its observations (`losses.interpolated`): the density of theta costs the same for any number of them,
+    `update` adds to the sums, and another prior or learning rate needs nothing else. How far the log density is off is
+    measured for every posterior, and said in its summary.
+
+    Args:
+        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        options: those of `NSMBayes`. The surrogate must be a mixture density network, and there must be noise levels.
+
+    Example:
+        >>> import nsmbayes as nsm
+        >>> task = nsm.tasks.get("gaussian")
+        >>> method = nsm.NSMBayesAmortised(task.prior)
+        >>> method.amortised
+        'fully'
+    """
+
+    name, label = "nsm-bayes-amortised", "NSM-Bayes-amortised"
+    amortised = "fully"
+
+    def __init__(self, prior: Any, **options: Any):
+        super().__init__(prior, **options)
+        if self.noise_levels == (0.0,):
+            raise InputError(
+                "`noise_levels` must be above 0 for NSMBayesAmortised: without noise, scores change too fast between "
+                "parameters to be interpolated. Leave them out, or take NSMBayes."
+            )
+        if not self.whiten:
+            raise InputError("`whiten` must be True for NSMBayesAmortised. Leave it out, or take NSMBayes.")
+        if not isinstance(self.surrogate, MDN):
+            raise InputError(
+                f"`surrogate` must be a mixture density network for NSMBayesAmortised; got a "
+                f"{type(self.surrogate).__name__}. Leave it out, or take NSMBayes."
+            )
+
+    def build_posterior(
+        self,
+        x: Any,
+        *,
+        prior: Any = None,
+        beta: float | None = None,
+        weight: Weight | None = None,
+        seed: int = 0,
+    ) -> AmortisedPosterior:
+        """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
+
+        Args:
+            x: the observations, outliers included.
+            prior: another prior than the method's own.
+            beta: the learning rate; by default what the method's calibration finds.
+            weight: another weight than the method's own.
+            seed: for the sampler and the calibration.
+        """
+        return self._build(x, prior=prior, beta=beta, weight=weight, seed=seed, excess=True)
+
+    def build_posteriors(
+        self,
+        datasets: Sequence[Any],
+        *,
+        prior: Any = None,
+        beta: float | None = None,
+        weight: Weight | None = None,
+        excess: bool = False,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> PosteriorBatch:
+        """The posteriors of many data sets (n, d_x), of which each may have another n.
+
+        Args:
+            datasets: a list of data sets, or an array (k, n, d_x).
+            prior: another prior than the method's own.
+            beta: the learning rate; by default that of each data set is calibrated.
+            weight: another weight than the method's own.
+            excess: whether to ask which observations are too many, which takes most of the time.
+            seed: for the sampler and the calibration.
+            progress: whether to show a progress bar.
+        """
+        checks.flag(excess, "excess")
+        if len(datasets) == 0:
+            raise InputError("`datasets` must hold at least one data set.")
+        bar = tqdm(datasets, desc="posteriors", disable=not progress)
+        options: dict[str, Any] = {"prior": prior, "beta": beta, "weight": weight, "seed": seed, "excess": excess}
+        return PosteriorBatch(tuple(self._build(each, **options) for each in bar))
+
+    def posterior_from(
+        self, statistics: KeptStatistics, *, prior: Any = None, beta: float | None = None, seed: int = 0
+    ) -> StatisticsPosterior:
+        """The posterior of a data set of which only `posterior.statistics` are left, without its observations.
+
+        Without `beta`, the learning rate is that of the posterior which the statistics come from. What needs the
+        observations cannot be asked: their weights, their influence, a certificate.
+        """
+        checks.instance(statistics, "statistics", KeptStatistics, "those of a posterior: posterior.statistics")
+        rate = statistics.beta if beta is None else checks.positive(beta, "beta")
+        return from_statistics(
+            statistics,
+            self.density,
+            self._support(prior),
+            self.sampler,
+            self._provenance(),
+            beta=rate,
+            seed=checks.integer(seed, "seed"),
+        )
+
+    def stream(self, batches: Iterable[Any], *, seed: int = 0, **options: Any) -> Iterator[AmortisedPosterior]:
+        """The posterior after every batch of observations: the first by `build_posterior`, the next by `update`.
+
+        Once there are twice as many observations as the location and scatter were fitted to, it is built anew.
+        """
+        posterior = None
+        for batch in batches:
+            if posterior is None:
+                posterior = self.build_posterior(batch, seed=seed, **options)
+            else:
+                posterior = posterior.update(batch, seed=seed)
+                if posterior.renewal:
+                    posterior = self.build_posterior(posterior.x, seed=seed, **options)
+            yield posterior
+
+    def _build(
+        self, x: Any, *, prior: Any, beta: float | None, weight: Weight | None, seed: int, excess: bool
+    ) -> AmortisedPosterior:
+        x, seed = self._observations(x), checks.integer(seed, "seed")
+        support = self._support(prior)
+        dequantised = self._dequantise(x, seed, 1)
+        chosen_weight = self._weight(x, weight)
+        if chosen_weight.decays:
+            dequantised = self._reined_in(dequantised)
+        suspects = None
+        if excess and self.excess is not None:
+            suspects = find_suspects(
+                self.excess, support, self._mixture, dequantised, chosen_weight, self._location_scatter, seed
+            )
+        setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
+        multiples = np.ones(len(x)) if suspects is None else suspects.factor.values
+        near = self._pilot(support, setting, dequantised, seed) if suspects is None else suspects.near
+        rate = 1.0 if beta is None else checks.positive(beta, "beta")
+        piece = Piece.of(setting, dequantised, multiples, seed)
+        summary, near = summarise(support, setting, piece, near, beta=rate, seed=seed)
+        problem, result = InterpolatedProblem(support, summary.loss, piece, self.sampler, near), None
+        if beta is None and self.calibration is not None:
+            result = self.calibration.calibrate(problem, seed=seed)
+            rate = result.beta
+        target, draws = problem.draw(rate, seed)
+        summary = summary.checked(constrain_rows(support, draws.flat), rate)
+        if summary.error > ACCEPTED:
+            target, draws, summary = sampled(summary, support, setting, self.sampler, draws.flat, rate, seed)
+        posterior = AmortisedPosterior(
+            self._provenance(),
+            target,
+            draws,
+            x,
+            setting,
+            summary=summary,
+            sampler=self.sampler,
+            dequantised=dequantised,
+            grid_steps=self.grid_steps,
+            calibration=result,
+            suspects=suspects,
+            by_distance=not excess,
+        )
+        self._warn_of_chains(posterior)
+        return posterior
+
+    def _support(self, prior: Any) -> UnconstrainedPrior:
+        support = self.support if prior is None else unconstrained(prior)
+        if support.dim != self.dim:
+            raise InputError(f"`prior` has {support.dim} parameters, and the simulations {self.dim}.")
+        return support
+
+    @property
+    def _mixture(self) -> MixtureDensity:
+        density = self.density
+        if not isinstance(density, MixtureDensity):
+            raise InputError(
+                f"NSMBayesAmortised needs a Gaussian mixture, and its surrogate is a {type(density).__name__}: leave "
+                "`surrogate` out, or take NSMBayes."
+            )
+        return density
+
+    @double_precision
+    def _pilot(
+        self, prior: UnconstrainedPrior, setting: NSMSetting, x: Float[np.ndarray, "n d_x"], seed: int
+    ) -> Float[np.ndarray, "k d"]:
+        """Rough draws of a weighted likelihood of some of the observations: where the posterior is."""
+        some = x[np.random.default_rng([seed, len(x)]).permutation(len(x))[:_PILOT]]
+        weight, centre = setting.weighting
+        counts = np.asarray(overall_many(weight, centre, jnp.asarray(some))) * setting.weighting.at(some) ** 2
+        loss = NLELoss(self._mixture, jnp.asarray(some), jnp.asarray(counts))
+        return rough_draws(Target(prior, loss, jnp.asarray(1.0)), None, count=_DRAWS, seed=seed)
+
+    def _warn_of_chains(self, posterior: AmortisedPosterior) -> None:
+        if not posterior.converged:
+            warnings.warn(
+                f"The chains of the {self.label} posterior have not converged (R-hat "
+                f"{posterior.result.r_hat.max():.2f}, ESS {posterior.result.ess_bulk.min():.0f}): it may have several "
+                "modes, see `modes()`. Raise `warmup`, `draws` or `chains`.",
+                stacklevel=4,
+            )
+
+    def _check_noise(self, density: Density) -> None:
+        super()._check_noise(density)
+        if not isinstance(density, MixtureDensity):
+            raise InputError(
+                f"NSMBayesAmortised needs a Gaussian mixture; got a {type(density).__name__}. Take NSMBayes for flows."
+            )

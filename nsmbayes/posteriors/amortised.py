@@ -1,0 +1,237 @@
+"""Posteriors from statistics: more observations, fewer, another prior or learning rate, without the data before."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import dequantised
+from nsmbayes.calibration import CalibrationResult
+from nsmbayes.errors import InputError
+from nsmbayes.losses import NSMSetting
+from nsmbayes.losses.interpolated import InterpolatedLoss
+from nsmbayes.losses.pieces import Piece
+from nsmbayes.posteriors.base import Provenance
+from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
+from nsmbayes.posteriors.kept import KeptStatistics
+from nsmbayes.posteriors.sampled import GeneralisedPosterior
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrain_rows, unconstrained
+from nsmbayes.samplers import Draws, Sampler, Summary, Target
+from nsmbayes.samplers.summaries import ACCEPTED, around
+from nsmbayes.suspects import BY_DISTANCE, Suspects
+
+_NEAR = 200  # draws that a sampler begins with
+_MORE = 2.0  # times as many observations as the location and scatter were fitted to: then they should be fitted again
+_ROW_LOSSES, _DRAWS = 20_000_000, (50, 500)  # losses for the influence of very many observations, and draws
+
+
+class AmortisedPosterior(GeneralisedPosterior):
+    """Draws from the posterior of NSM-Bayes, from statistics of the observations.
+
+    Built by `NSMBayesAmortised.build_posterior`. It never changes: `update`, `remove`, `with_beta` and `with_prior`
+    return new ones, by sums alone and a few thousand evaluations that cost the same for any number of observations.
+    """
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        target: Target,
+        result: Draws,
+        x: Float[np.ndarray, "n d_x"],
+        setting: NSMSetting,
+        *,
+        summary: Summary,
+        sampler: Sampler,
+        dequantised: Float[np.ndarray, "n d_x"],
+        grid_steps: tuple[float, ...] | None = None,
+        first: int | None = None,
+        calibration: CalibrationResult | None = None,
+        suspects: Suspects | None = None,
+        by_distance: bool = False,
+    ):
+        said = [result.note, "" if suspects is None else suspects.describe(), BY_DISTANCE if by_distance else ""]
+        kept = result._replace(note="\n".join(filter(None, [*said, summary.describe()])), visited=None)
+        options: dict[str, Any] = {"dequantised": dequantised, "calibration": calibration}
+        super().__init__(provenance, target, kept, x, setting, **options)
+        self.suspects, self.summarised = suspects, summary
+        self._plain, self._sampler, self._grid_steps = result, sampler, grid_steps
+        self._first, self._by_distance = first or len(x), by_distance
+
+    setting: NSMSetting
+
+    @property
+    def statistics(self) -> KeptStatistics:
+        """All that the posterior needs of the observations: sums, which can be saved without them."""
+        return KeptStatistics.of(self.summarised.loss, self.n, self.beta)
+
+    @property
+    def interpolation_error(self) -> float:
+        """How far its log density may be off: the standard deviation, over draws, of its difference to NSM-Bayes'."""
+        return self.summarised.error
+
+    def update(self, x_new: Any, *, seed: int = 0) -> "AmortisedPosterior":
+        """The posterior with more observations, weighted by the location and scatter of the first ones.
+
+        Nothing is computed for the observations before. `renewal` says when to build the posterior anew.
+        """
+        x_new = self.points(x_new, "x_new", note=True)
+        number = len(self.summarised.pieces)
+        noisy = dequantised(x_new, self._grid_steps, number, 1)
+        piece = Piece.of(self.setting, noisy, np.ones(len(x_new)), seed=number << 32)
+        return self._sampled(
+            self.summarised.extended(piece),
+            seed,
+            x=np.concatenate([self.x, x_new]),
+            dequantised=np.concatenate([self.dequantised, noisy]),
+            suspects=None if self.suspects is None else self.suspects.extended(len(x_new)),
+        )
+
+    def remove(self, rows: Any, *, seed: int = 0) -> "AmortisedPosterior":
+        """The posterior without some of the observations, given by their numbers; location and scatter stay."""
+        rows = np.unique(np.atleast_1d(np.asarray(rows)))
+        if rows.size == 0 or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= self.n:
+            raise InputError(f"`rows` must be numbers of observations, from 0 to {self.n - 1}.")
+        kept = np.ones(self.n, bool)
+        kept[rows] = False
+        if kept.sum() < 2:
+            raise InputError("`rows` must leave at least two observations.")
+        suspects = self.suspects
+        if suspects is not None:
+            suspects = suspects._replace(factor=type(suspects.factor)(*(each[kept] for each in suspects.factor)))
+        noisy = self.dequantised[kept]
+        multiples = np.ones(len(noisy)) if suspects is None else suspects.factor.values
+        piece = Piece.of(self.setting, noisy, multiples, seed=0)
+        summary = around(self.summarised._replace(pieces=(piece,)), self.target.prior, self.setting, self._near(), seed)
+        return self._sampled(summary, seed, x=self.x[kept], dequantised=noisy, suspects=suspects)
+
+    def with_beta(self, beta: float, *, seed: int = 0) -> "AmortisedPosterior":
+        """The posterior for another learning rate, from the same statistics."""
+        return self._sampled(self.summarised, seed, beta=checks.positive(beta, "beta"))
+
+    def with_prior(self, prior: Any, *, seed: int = 0) -> "AmortisedPosterior":
+        """The posterior for another prior over the same parameters, from the same statistics and with the same beta."""
+        support = unconstrained(prior)
+        if support.dim != self.dim:
+            raise InputError(f"`prior` has {support.dim} parameters, and the posterior {self.dim}.")
+        return self._sampled(self.summarised, seed, prior=support)
+
+    @property
+    def renewal(self) -> str:
+        """Why the posterior should be built anew from all observations, or nothing."""
+        if self.n < _MORE * self._first:
+            return ""
+        return (
+            f"Location and scatter are those of the first {self._first:,} of {self.n:,} observations: build the "
+            "posterior anew from all of them."
+        )
+
+    def _near(self) -> Float[np.ndarray, "k d"]:
+        return self.thinned(_NEAR)
+
+    @double_precision
+    def _sampled(self, summary: Summary, seed: int, *, prior: Any = None, beta: float | None = None, **changes: Any):
+        """The posterior of other statistics, another prior or another rate, sampled from near the draws of this one."""
+        seed = checks.integer(seed, "seed")
+        support = self.target.prior if prior is None else prior
+        rate = self.beta if beta is None else beta
+        near = self._near()
+        if prior is not None:
+            near = unconstrain_rows(support, constrain_rows(self.target.prior, near))
+        target, result, summary = sampled(summary, support, self.setting, self._sampler, near, rate, seed)
+        fields: dict[str, Any] = {
+            "x": self.x,
+            "dequantised": self.dequantised,
+            "suspects": self.suspects,
+            "calibration": self.calibration if beta is None else None,
+        }
+        fields |= changes
+        return AmortisedPosterior(
+            self.provenance,
+            target,
+            result,
+            fields.pop("x"),
+            self.setting,
+            summary=summary,
+            sampler=self._sampler,
+            grid_steps=self._grid_steps,
+            first=self._first,
+            by_distance=self._by_distance,
+            **fields,
+        )
+
+    @double_precision
+    def leave_one_out(self) -> Influence:
+        """KL(posterior || posterior without observation i), for every i, by reweighting the draws."""
+        least, most = _DRAWS
+        return self._influence_of_all(max(least, min(most, _ROW_LOSSES // self.n)))
+
+    def _influence_of_all(self, draws: int) -> Influence:
+        theta, start = constrain_rows(self.target.prior, self.thinned(draws)), 0
+        kl, reliable = np.empty(self.n), np.empty(self.n, bool)
+        for piece in self.summarised.pieces:
+            for losses, rows in piece.each(self._loss, theta):
+                kl[start + rows], reliable[start + rows] = influence_by_reweighting(self.beta * losses)
+            start += piece.n
+        return Influence(kl, reliable)
+
+    def _influence_of(self, rows: Int[np.ndarray, " k"]) -> Influence:
+        influence = self.leave_one_out()
+        return Influence(*(each[rows] for each in influence))
+
+    @property
+    def _loss(self) -> InterpolatedLoss:
+        return self.summarised.loss
+
+    @double_precision
+    def row_losses(
+        self, positions: Float[np.ndarray, "draws d"], rows: Int[np.ndarray, " k"]
+    ) -> Float[np.ndarray, "draws k"]:
+        """The losses of some observations at unconstrained parameters."""
+        return self._all_losses(constrain_rows(self.target.prior, positions))[:, rows]
+
+    @double_precision
+    def losses(self, theta: Any) -> Float[np.ndarray, " n"]:
+        """The loss of each observation at one theta."""
+        return self._all_losses(checks.vector(theta, "theta", length=self.dim)[None])[0]
+
+    def _all_losses(self, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k n"]:
+        found, start = np.empty((len(theta), self.n)), 0
+        for piece in self.summarised.pieces:
+            for losses, rows in piece.each(self._loss, theta):
+                found[:, start + rows] = losses
+            start += piece.n
+        return found
+
+    def noise_error(self) -> float:
+        """How far its log density may be off, see `interpolation_error`."""
+        return self.interpolation_error
+
+    def _notes(self) -> list[str]:
+        return super()._notes() + ([self.renewal] if self.renewal else [])
+
+
+@double_precision
+def sampled(
+    summary: Summary,
+    prior: UnconstrainedPrior,
+    setting: NSMSetting,
+    sampler: Sampler,
+    near: Float[np.ndarray, "k d"],
+    beta: float,
+    seed: int,
+) -> tuple[Target, Draws, Summary]:
+    """Draws of the posterior, and the statistics with their error there; with new references if that is too large."""
+
+    def draw(summary: Summary, near: np.ndarray) -> tuple[Target, Draws, Summary]:
+        target = Target(prior, summary.loss, jnp.asarray(beta))
+        result = sampler.sample_near(target, near, seed=seed)
+        return target, result, summary.checked(constrain_rows(prior, result.flat), beta)
+
+    target, result, summary = draw(summary, near)
+    if summary.error > ACCEPTED:
+        near = result.flat[:: max(1, len(result.flat) // _NEAR)]
+        target, result, summary = draw(around(summary, prior, setting, near, seed), near)
+    return target, result, summary

@@ -1,0 +1,143 @@
+"""From observations to statistics that stand for them: where the references of the interpolation have to be.
+
+They have to be around the posterior, which is not known yet. The posterior of some of the observations is wider and
+costs less: it tells where those for more of them are, and so on, until all are in.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses import NSMSetting
+from nsmbayes.losses.blocks import losses_at
+from nsmbayes.losses.cells import CountedLoss
+from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation, Sums
+from nsmbayes.losses.pieces import Piece
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows
+from nsmbayes.samplers.strategy import rough_draws
+from nsmbayes.samplers.target import Target
+
+ACCEPTED = 0.1
+"""Error in nats up to which an interpolation is accepted."""
+_CANDIDATES, _WIDTHS = 128, (0.5, 1.5, 3.5)  # parameters to choose references from, and how far around draws they lie
+_HEAVY = 6.0  # degrees of freedom of their distribution
+_MODELS = 30  # parameters at which typical observations are drawn from the surrogate
+_CHECKED = 32  # draws at which the loss is compared with that of the surrogate itself
+_ROUGH, _PER_PARAMETER = 60, 5  # draws that tell where the posterior is
+_FIRST, _GROWTH = 1000, 16  # observations of the first posterior, and by how much more the next one has
+_REPAIRS = 3
+
+
+class Summary(NamedTuple):
+    """A data set by its statistics, and how well they reproduce its loss."""
+
+    pieces: tuple[Piece, ...]
+    """The observations, in the pieces in which they came."""
+    loss: InterpolatedLoss
+    """Of all of them; it knows those of the first block of the first piece one by one."""
+    error: float
+    """The standard deviation, over draws of the posterior, of beta times its loss minus that of the surrogate."""
+
+    @property
+    def n(self) -> int:
+        """Number of observations."""
+        return sum(piece.n for piece in self.pieces)
+
+    @property
+    def sums(self) -> Sums:
+        """What is kept of the observations."""
+        return Sums(np.asarray(self.loss.A), np.asarray(self.loss.B))
+
+    @double_precision
+    def checked(self, theta: Float[np.ndarray, "k d"], beta: float) -> "Summary":
+        """With the error at draws of the posterior: that of the first block, for as many observations as there are."""
+        assert self.loss.rows is not None
+        some = theta[np.linspace(0, len(theta) - 1, min(_CHECKED, len(theta))).astype(int)]
+        [exact], [own] = losses_at([self.loss.rows.loss], some), losses_at([self.loss], some)
+        off = np.std(own.sum(axis=1) - exact.sum(axis=1))
+        return self._replace(error=float(beta * self.n / self.pieces[0].in_first * off))
+
+    def extended(self, piece: Piece) -> "Summary":
+        """With more observations."""
+        sums = self.sums + piece.summed(self.loss.interpolation)[0]
+        return self._replace(pieces=(*self.pieces, piece), loss=_with_sums(self.loss, sums))
+
+    def describe(self) -> str:
+        """One sentence."""
+        k, levels = len(self.loss.interpolation.references), len(self.loss.A)
+        verdict = "" if self.error <= ACCEPTED else " This is more than it should be: compare with NSMBayes."
+        return (
+            f"Computed from {levels} matrices of {k} by {k} numbers, whose loss differs from that of the surrogate by "
+            f"{self.error:.2g} nats (standard deviation over draws).{verdict}"
+        )
+
+
+@double_precision
+def summarise(
+    prior: UnconstrainedPrior,
+    setting: NSMSetting,
+    piece: Piece,
+    near: Float[np.ndarray, "k d"],
+    *,
+    beta: float,
+    seed: int,
+) -> tuple[Summary, Float[np.ndarray, "k d"]]:
+    """Statistics of observations for the posterior at `beta`, and rough draws of it.
+
+    `near` are unconstrained draws of the posterior of at most 1,000 of the observations, or draws that cover it.
+    """
+    count = max(_ROUGH, _PER_PARAMETER * prior.dim)
+    used = min(piece.n, _FIRST)
+    while True:
+        used = piece.n if piece.n <= 2 * _GROWTH * used else _GROWTH * used
+        loss = _interpolated(prior, setting, piece, near, used, seed)
+        near = rough_draws(Target(prior, loss, jnp.asarray(beta)), near, count=count, seed=seed)
+        if used == piece.n:
+            break
+    summary = Summary((piece,), loss, np.inf)
+    for repair in range(_REPAIRS):
+        summary = summary.checked(constrain_rows(prior, near), beta)
+        if summary.error <= ACCEPTED:
+            break
+        summary = summary._replace(loss=_interpolated(prior, setting, piece, near, piece.n, seed + repair))
+        near = rough_draws(Target(prior, summary.loss, jnp.asarray(beta)), near, count=count, seed=seed)
+    return summary, near
+
+
+@double_precision
+def around(summary: Summary, prior: UnconstrainedPrior, setting: NSMSetting, near: np.ndarray, seed: int) -> Summary:
+    """The same observations, with references around other draws."""
+    loss = _interpolated(prior, setting, summary.pieces[0], near, summary.pieces[0].n, seed)
+    sums = Sums(np.asarray(loss.A), np.asarray(loss.B))
+    for piece in summary.pieces[1:]:
+        sums = sums + piece.summed(loss.interpolation)[0]
+    return summary._replace(loss=_with_sums(loss, sums))
+
+
+def _interpolated(
+    prior: UnconstrainedPrior, setting: NSMSetting, piece: Piece, near: np.ndarray, used: int, seed: int
+) -> InterpolatedLoss:
+    """The loss with references around draws, scaled to so many observations."""
+    rng = np.random.default_rng([seed, used])
+    covariance = np.atleast_2d(np.cov(near.T)) + 1e-12 * np.eye(near.shape[1])
+    shape = (_CANDIDATES, near.shape[1])
+    steps = rng.standard_normal(shape) @ np.linalg.cholesky(covariance).T
+    width = rng.choice(_WIDTHS, _CANDIDATES) * np.sqrt(_HEAVY / rng.chisquare(_HEAVY, _CANDIDATES))
+    candidates = constrain_rows(prior, near[rng.integers(len(near), size=_CANDIDATES)] + width[:, None] * steps)
+    models = constrain_rows(prior, near[rng.integers(len(near), size=_MODELS)])
+    interpolation = Interpolation.fit(setting, candidates, models, seed)
+    blocks = None
+    if not isinstance(piece.source, CountedLoss):
+        blocks = min(piece.blocks, -(-used // piece.source.size))
+    summed = piece.n if blocks is None else min(piece.n, blocks * piece.in_first)
+    (A, B), rows = piece.summed(interpolation, blocks)
+    scale = used / summed
+    return InterpolatedLoss(interpolation, jnp.asarray(scale * A), jnp.asarray(scale * B), rows)
+
+
+def _with_sums(loss: InterpolatedLoss, sums: Sums) -> InterpolatedLoss:
+    with_x64 = double_precision(lambda: (jnp.asarray(sums.A), jnp.asarray(sums.B)))
+    return InterpolatedLoss(loss.interpolation, *with_x64(), loss.rows)

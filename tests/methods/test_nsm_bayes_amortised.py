@@ -1,0 +1,175 @@
+"""NSM-Bayes-amortised: the posterior of NSM-Bayes, from statistics."""
+
+import functools
+import pickle
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from support.known_mixtures import skewed, skewed_data, skewed_prior, with_density
+
+import nsmbayes as nsm
+from nsmbayes.calibration import InterpolatedProblem
+from nsmbayes.errors import InputError
+from nsmbayes.losses.pieces import Piece
+from nsmbayes.samplers import each_loss
+
+pytestmark = pytest.mark.usefixtures("optimised")
+
+
+@functools.cache
+def method(d, kind=nsm.NSMBayesAmortised):
+    return with_density(kind(skewed_prior(d), calibration=None, excess=None), d)
+
+
+@functools.cache
+def posterior(d, n=60):
+    return method(d).build_posterior(skewed_data(d, n, outliers=n // 10))
+
+
+def assert_alike(one, other, means=0.15, sds=0.1):
+    """Within the error of 2,000 draws: of a mean 0.03 sd, of an sd 2 to 4 %."""
+    assert np.abs((one.mean - other.mean) / other.std).max() < means
+    assert np.abs(one.std / other.std - 1).max() < sds
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_it_is_the_posterior_of_nsm_bayes(d):
+    teacher = method(d, nsm.NSMBayes).build_posterior(posterior(d).x)
+    assert_alike(posterior(d), teacher)
+    assert posterior(d).interpolation_error < 0.05
+    assert posterior(d).converged
+    np.testing.assert_allclose(posterior(d).weights, teacher.weights)
+    assert np.corrcoef(posterior(d).influence(), teacher.influence())[0, 1] > 0.95
+    if d == 1:  # in more columns the nodes for the noise differ
+        theta = teacher.sample((20,), seed=0)
+        assert np.std(posterior(d).log_prob(theta) - teacher.log_prob(theta)) < 0.05
+        np.testing.assert_allclose(posterior(d).losses(theta[0]), teacher.losses(theta[0]), atol=0.02)
+
+
+def test_many_observations():
+    """As sharp as the number of observations says, in one column and in several."""
+    for d, n in ((1, 20_000), (2, 2000)):
+        many = posterior(d, n)
+        assert many.interpolation_error < 0.1
+        assert np.abs((many.mean - np.r_[np.ones(d), 0.0]) / many.std).max() < 4
+        assert many.std.max() < 3 / np.sqrt(n)
+
+
+def test_more_and_fewer_observations():
+    first, new = posterior(2), skewed_data(2, 40, seed=9)
+    more = first.update(new)
+    assert more.n == 100
+    assert more.renewal == ""
+    assert_alike(more, method(2).build_posterior(np.concatenate([first.x, new])), means=0.3, sds=0.2)  # another frame
+    setting, summary = first.setting, first.summarised
+    piece = Piece.of(setting, new, np.ones(40), seed=1 << 32)
+    sums = summary.sums + piece.summed(summary.loss.interpolation)[0]
+    np.testing.assert_allclose(more.summarised.sums.A, sums.A, rtol=1e-10)
+    fewer = more.remove(range(60, 100))
+    np.testing.assert_array_equal(fewer.x, first.x)
+    assert_alike(fewer, first)
+    assert more.losses(first.mean).shape == (100,)
+    assert "build the posterior anew" in more.update(new).renewal
+
+
+def test_another_prior_and_rate():
+    narrow = nsm.GaussianPrior(np.zeros(2), 0.05 * np.eye(2))
+    first = posterior(1)
+    assert_alike(first.with_prior(narrow), method(1).build_posterior(first.x, prior=narrow))
+    assert np.abs(first.with_prior(narrow).mean).max() < np.abs(first.mean).max()
+    assert_alike(first.with_beta(0.25), method(1).build_posterior(first.x, beta=0.25))
+    assert first.with_beta(0.25).std.min() > 1.3 * first.std.min()
+    bounded = dist.Uniform(np.array([0.0, -0.5]), np.array([0.9, 0.5])).to_event(1)
+    draws = first.with_prior(bounded).sample((500,), seed=0)
+    assert ((draws > [0, -0.5]) & (draws < [0.9, 0.5])).all()
+
+
+def test_statistics_without_the_data(tmp_path):
+    first, theta = posterior(1), np.array([[1.0, 0.0], [0.9, 0.1]])
+    first.statistics.save(tmp_path / "sums")
+    kept = nsm.load(tmp_path / "sums")
+    assert kept.n == 60
+    assert not any(np.isin(first.x, array).any() for array in kept.arrays.values())
+    again = method(1).posterior_from(kept)
+    np.testing.assert_allclose(again.log_prob(theta), first.log_prob(theta), rtol=1e-12)
+    assert_alike(again, first)
+    assert "Its observations are not here" in again.summary()
+    with pytest.raises(InputError, match="Weights are not known"):
+        _ = again.weights
+    with pytest.raises(InputError, match="another network"):
+        method(2).posterior_from(kept)
+    for name, damage in {"sizes": lambda a: 0 * a, "A": lambda a: a[:, 1:], "B": lambda a: np.nan * a}.items():
+        kept._replace(arrays=kept.arrays | {name: np.ascontiguousarray(damage(kept.arrays[name]))}).save(
+            tmp_path / "sums", overwrite=True
+        )
+        with pytest.raises(InputError):
+            nsm.load(tmp_path / "sums")
+
+
+def test_calibration_sees_resamples_of_the_observations():
+    first = posterior(1)
+    piece, loss = first.summarised.pieces[0], first.summarised.loss
+    problem = InterpolatedProblem(first.target.prior, loss, piece, method(1).sampler)
+    counts = problem.resample_counts(5, np.random.default_rng(0))
+    assert (counts[:, : first.n].sum(axis=1) == first.n).all()
+    positions = first.thinned(20)
+    totals = problem.total_losses(first.target, positions, counts)
+    each = each_loss(first.target, positions)
+    np.testing.assert_allclose(totals.full, each.sum(axis=1), rtol=1e-8)
+    np.testing.assert_allclose(totals.resampled, counts @ each.T, rtol=1e-6, atol=1e-6)
+    calibrated = with_density(nsm.NSMBayesAmortised(skewed_prior(1), excess=None), 1).build_posterior(first.x)
+    assert calibrated.calibration is not None
+    assert 0 < calibrated.beta <= 1
+
+
+def test_excess_batches_and_streams():
+    own = with_density(nsm.NSMBayesAmortised(skewed_prior(1), calibration=None), 1)
+    x = skewed_data(1, 80)
+    x[:20] = 9 + 0.1 * np.random.default_rng(0).standard_normal((20, 1))
+    clustered = own.build_posterior(x)
+    assert clustered.weights[:20].max() < 0.1
+    assert "too many" in clustered.outliers()[0].reason
+    batch = own.build_posteriors([skewed_data(1, n, seed=n) for n in (30, 50)], beta=1.0, progress=False)
+    assert len(batch) == 2
+    assert batch.mean.shape == batch.r_hat.shape == batch.ess.shape == (2, 2)
+    assert batch.covariance.shape == (2, 2, 2)
+    assert batch.sample(7).shape == (2, 7, 2)
+    assert "by distance alone" in batch[1].summary()
+    assert [each.n for each in method(1).stream(np.split(x, 4), beta=1.0)] == [20, 40, 60, 80]
+
+
+def test_certificate_pickle_and_saved_method(tmp_path):
+    first = posterior(1)
+    assert first.certificate.checks["A4"].holds is False  # nothing is known about the density of this test
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(first)).mean, first.mean)
+    first.save(tmp_path / "posterior")
+    np.testing.assert_allclose(nsm.load(tmp_path / "posterior").mean, first.mean)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (lambda: nsm.NSMBayesAmortised(skewed_prior(1), noise_levels=(0.0,)), "noise_levels"),
+        (lambda: nsm.NSMBayesAmortised(skewed_prior(1), whiten=False), "whiten"),
+        (lambda: nsm.NSMBayesAmortised(skewed_prior(2), surrogate="maf"), "surrogate"),
+        (lambda: method(1).build_posterior(posterior(1).x, prior=skewed_prior(2)), "prior"),
+        (lambda: method(1).build_posterior(posterior(1).x, beta=-1.0), "beta"),
+        (lambda: method(1).build_posterior(np.full((5, 1), np.nan)), "x"),
+        (lambda: method(1).build_posterior(np.ones((5, 2))), "x"),
+        (lambda: method(1).build_posteriors([]), "datasets"),
+        (lambda: posterior(1).remove([60]), "rows"),
+        (lambda: posterior(1).remove([]), "rows"),
+        (lambda: posterior(1).update(np.ones((3, 2))), "x_new"),
+        (lambda: posterior(1).with_prior(skewed_prior(2)), "prior"),
+        (lambda: method(1).posterior_from("sums"), "statistics"),
+    ],
+)
+def test_bad_input(wrong, named):
+    with pytest.raises(InputError, match=f"`{named}`"):
+        wrong()
+
+
+def test_draws_of_the_density():
+    x = skewed(1).draw(np.array([[1.0, 0.0], [5.0, -1.0]]), 20_000, np.random.default_rng(0))
+    np.testing.assert_allclose(x.mean(axis=(1, 2)), [1.6, 5 + 0.6 * np.exp(-1)], atol=0.03)
