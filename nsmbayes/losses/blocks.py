@@ -47,6 +47,15 @@ class BlockedLoss(NamedTuple):
         """The loss of all observations, or of the first ones, at k thetas."""
         return sum((each.sum(axis=1) for each in self.each(theta, first=first)), np.zeros(len(theta)))
 
+    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """The gradient of the loss of all observations at one theta."""
+        blocks, together = -(-self.n // self.size), 2 * cores()
+        found = np.zeros_like(theta)
+        for start in range(0, blocks, together):
+            losses = [self.block(number) for number in range(start, min(start + together, blocks))]
+            found += sum(call_each(_gradient, [(loss, theta) for loss in losses]))
+        return found
+
     def each(
         self, theta: Float[np.ndarray, "k d"], *, first: int | None = None
     ) -> Iterator[Float[np.ndarray, "k block"]]:
@@ -80,3 +89,7 @@ def losses_at(losses: list[NSMLoss], theta: Float[np.ndarray, "k d"]) -> list[Fl
 
 def _each(loss: NSMLoss, theta: Float[Array, "k d"]) -> Float[Array, "k n"]:
     return jax.lax.map(loss.each, theta, batch_size=None if on_processor() else len(theta))
+
+
+def _gradient(loss: NSMLoss, theta: Float[Array, " d"]) -> Float[Array, " d"]:
+    return jax.grad(loss)(theta)
