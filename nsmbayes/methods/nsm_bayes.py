@@ -118,9 +118,8 @@ class NSMBayes(LikelihoodMethod):
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
         More than 500 observations in several columns are represented by a weighted subset of them. How well its loss
-        reproduces that of all is measured: see `compression` of the posterior, and its summary. Of more than 256,000,
-        the gradient of the loss is that of all and its curvature that of a part. More than 5,000 in one column are
-        counted in cells a tenth as wide as the smallest noise level.
+        reproduces that of all is measured: see `compression` of the posterior, and its summary. More than 5,000 in one
+        column are counted in cells a tenth as wide as the smallest noise level.
 
         Args:
             x: the observations, outliers included.

@@ -17,9 +17,8 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses import NSMLoss, NSMSetting
-from nsmbayes.losses.blocks import BlockedLoss, losses_at
+from nsmbayes.losses.blocks import AT_ONCE, BlockedLoss, losses_at
 from nsmbayes.losses.compressed import matched_weights
-from nsmbayes.losses.tangent import PART, Tangent
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers.independence import sample_independence
 from nsmbayes.samplers.strategy import AdaptiveSampler
@@ -36,8 +35,7 @@ CHECKED = 16
 
 _GROWTH = 16  # a posterior is a quarter as wide with so many times the observations: thetas of one serve the next
 _REPAIRS = 3
-_MANY_PARTS = 4  # with more observations than so many parts, the loss of all is computed from a part and a gradient
-_TANGENTS = 2  # times that the gradient is taken: the first theta is some widths of the posterior away from its mean
+_COSTLY = 200_000  # observations above which the loss of all is computed at as few thetas as will do
 _PILOT, _STAGE, _CHAINS = 400, 200, 4
 
 
@@ -58,8 +56,6 @@ class Compression(NamedTuple):
     """Draws of the posterior of the subset, in the unconstrained space, from few evaluations."""
     error: float
     """The standard deviation, over draws of the posterior, of beta times the subset's loss minus that of all."""
-    tangent: Tangent | None = None
-    """What stands for the loss of very many observations; each check takes observations that were not used before."""
 
     @property
     def observations(self) -> int:
@@ -73,11 +69,8 @@ class Compression(NamedTuple):
 
     def checked(self, theta: Float[np.ndarray, "k d"], beta: float) -> "Compression":
         """With the error at `theta`, which are draws of the posterior, and these among the thetas to be matched."""
-        tangent = None if self.tangent is None else self.tangent.with_next_part()
-        total = (self.full if tangent is None else tangent).total(theta)
-        [each] = losses_at([self.full.block(0)], theta)
+        total, [each] = self.full.total(theta), losses_at([self.full.block(0)], theta)
         return self._replace(
-            tangent=tangent,
             theta=np.concatenate([self.theta, theta]),
             total=np.concatenate([self.total, total]),
             error=float(beta * np.std(each @ self.weights - total)),
@@ -105,12 +98,9 @@ class Compression(NamedTuple):
     def describe(self) -> str:
         """One sentence."""
         verdict = "" if self.error <= ACCEPTED else " This is more than it should be: widths may be off."
-        measured = ""
-        if self.tangent is not None:
-            measured = f", by the gradient of all and {self.tangent.size:,} other observations"
         return (
             f"Computed from {self.observations:,} weighted observations, whose loss differs from that of all "
-            f"{self.full.n:,} by {self.error:.2g} nats (standard deviation over {CHECKED} draws{measured}).{verdict}"
+            f"{self.full.n:,} by {self.error:.2g} nats (standard deviation over {CHECKED} draws).{verdict}"
         )
 
 
@@ -123,15 +113,12 @@ def compress(
     beta: float,
     seed: int,
     multiples: Float[np.ndarray, " n"] | None = None,
-    part: int = PART,
 ) -> Compression:
     """A subset of the observations, weighted for the posterior at learning rate `beta`; see `BlockedLoss.multiples`.
 
     The posterior of the subset alone gives thetas at which its weights are matched to the loss of 16 times as many
     observations; the posterior with these weights, a quarter as wide, gives those for the next 16 times, until the loss
     is that of all. Then draws are checked, and added to the thetas while the error is large.
-
-    The loss of more observations than four times `part` is computed by the gradient of all and a part (`Tangent`).
     """
     order = np.random.default_rng([seed, len(x)]).permutation(len(x))
     full = BlockedLoss(setting, x[order], SUBSET, None if multiples is None else multiples[order])
@@ -145,24 +132,18 @@ def compress(
     pilot = np.asarray(prior.sample(next(keys), max(_PILOT, 40 * d)))
     size, weights = SUBSET, np.ones(SUBSET)
     positions = draw(weights, pilot)
-    direct = n if n <= _MANY_PARTS * part else part
     while True:
-        grown = direct if direct <= 2 * _GROWTH * size else _GROWTH * size
-        theta = constrain_rows(prior, _spaced(positions, thetas))
+        grown = n if n <= 2 * _GROWTH * size else _GROWTH * size
+        last = grown == n > _COSTLY  # weights are nearly right by now, and are matched again where draws are checked
+        few = max(AT_ONCE, (d + 1) * (d + 2) // 2)
+        theta = constrain_rows(prior, _spaced(positions, few if last else thetas))
         total, [each] = full.total(theta, first=grown), losses_at([subset], theta)
         weights, size = matched_weights(each, total, weights * grown / size, beta), grown
         positions = draw(weights, positions)
-        if size == direct:
+        if size == n:
             break
-    tangent = None
-    for _ in range(_TANGENTS if size < n else 0):
-        theta = constrain_rows(prior, _spaced(positions, thetas))
-        tangent = Tangent.at(theta.mean(axis=0), full, part)
-        total, [each] = tangent.total(theta), losses_at([subset], theta)
-        weights, size = matched_weights(each, total, weights * n / size, beta), n
-        positions = draw(weights, positions)
-    found = Compression(full, order, weights, theta, total, positions, np.inf, tangent)
-    for _ in range(_REPAIRS):
+    found = Compression(full, order, weights, theta, total, positions, np.inf)
+    for _ in range(_REPAIRS if n <= _COSTLY else 1):
         found = found.checked(constrain_rows(prior, _spaced(positions, CHECKED)), beta)
         enough = found.error <= ACCEPTED / 2
         found = found.refined(beta)

@@ -9,7 +9,6 @@ import nsmbayes as nsm
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.blocks import BlockedLoss, losses_at
 from nsmbayes.losses.compressed import matched_weights
-from nsmbayes.losses.tangent import Tangent
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.weights import Weighting
 
@@ -56,34 +55,19 @@ def test_blocks_add_up_and_give_the_same_losses_row_by_row(x64):
             assert np.isclose(total(blocked.block(2), jnp.asarray(THETA[0])), found[0, 64:].sum())
 
 
-def test_the_gradient_of_blocks_is_that_of_their_sum(x64):
-    x, multiples = data(3, n=70), np.linspace(0, 2, 70)
-    blocked, step = BlockedLoss(setting(x), x, 32, multiples), 1e-5
-    ends = [blocked.total(THETA[0] + sign * step * np.eye(2)) for sign in (1, -1)]
-    np.testing.assert_allclose(blocked.gradient(THETA[0]), (ends[0] - ends[1]) / (2 * step), rtol=1e-6)
-
-
-def test_a_part_with_the_gradient_of_all_is_the_loss_of_all_to_second_order(x64):
-    """Without noise nothing is random: gradients agree, and what is left falls as the distance squared."""
-    x, multiples = data(3, n=96), np.linspace(0.5, 1.5, 96)
-    full = BlockedLoss(setting(x, (0.0,)), x, 32, multiples)
-    at = THETA[0]
-    tangent = Tangent.at(at, full, 32)
-    left = []
-    for step in (0.02, 0.01):
-        near = at + step * THETA[1:9]
-        left.append(np.abs(tangent.total(near) - (full.total(near) - full.total(at[None]))))
-    np.testing.assert_allclose(left[0] / left[1], 4.0, rtol=0.3)
-    np.testing.assert_allclose(tangent.total(at[None]), 0, atol=1e-10)
-    parts, seen = [tangent], [tangent.number]
-    for _ in range(3):
-        parts.append(parts[-1].with_next_part())
-        seen.append(parts[-1].number)
-    assert seen == [0, 1, 2, 0]
-    np.testing.assert_allclose(parts[3].total(THETA), tangent.total(THETA), rtol=1e-10)
-    # the parts are all observations, and on average over them nothing is left
-    exact = full.total(THETA) - full.total(at[None])
-    np.testing.assert_allclose(np.mean([part.total(THETA) for part in parts[:3]], axis=0), exact, rtol=1e-9)
+def test_totals_of_very_many_are_computed_in_wider_blocks(x64, monkeypatch):
+    """Without noise nothing is random, and the total is the same; with noise it is that of other nodes."""
+    monkeypatch.setattr("nsmbayes.losses.blocks._WIDE", 48)
+    x = data(3, n=70)
+    for levels, same in (((0.0,), True), ((0.2, 0.8), False)):
+        blocked = BlockedLoss(setting(x, levels), x, 32)
+        narrow = blocked.total(THETA)
+        with monkeypatch.context() as patch:
+            patch.setattr("nsmbayes.losses.blocks._FROM", 60)
+            wide, few = blocked.total(THETA), blocked.total(THETA, first=40)
+        assert np.allclose(wide, narrow, rtol=1e-10) == same
+        np.testing.assert_allclose(wide, blocked._replace(size=48).total(THETA), rtol=1e-10)
+        np.testing.assert_allclose(few, blocked.total(THETA, first=40), rtol=1e-10)
 
 
 def test_matched_weights_reproduce_a_total_between_the_thetas(x64):

@@ -11,7 +11,6 @@ from jaxtyping import Array
 
 import nsmbayes as nsm
 from nsmbayes.calibration import CompressedProblem, PathCalibration, SampledProblem
-from nsmbayes.losses.blocks import losses_at
 from nsmbayes.posteriors.influence import influence_by_reweighting
 from nsmbayes.robustness import pif_delta, pif_kl
 from nsmbayes.samplers import MANY, compress, each_loss
@@ -100,19 +99,6 @@ def test_the_error_that_is_reported_is_that_of_the_loss():
     unweighted = posterior.target._replace(loss=posterior.compression.full.block(0))
     plain = N / posterior.compression.observations * each_loss(unweighted, theta).sum(axis=1)
     assert np.std(plain - losses[1]) > 5 * np.std(losses[0] - losses[1])
-
-
-def test_very_many_observations_by_a_part_and_the_gradient_of_all():
-    """Parts of 500. The loss of the first 500 alone, scaled, would be off by more than a nat."""
-    own, x = method(), observed(N, seed=4)
-    found = compress(own.support, own.setting(x), x, beta=1.0, seed=0, part=500)
-    theta = found.pilot[::10]
-    [each], exact = losses_at([found.full.block(0)], theta), found.full.total(theta)
-    assert found.tangent is not None
-    assert np.std(each @ found.weights - exact) < 0.3
-    assert found.error < 0.3
-    assert np.std(N / 500 * found.full.total(theta, first=500) - exact) > 1
-    assert "by the gradient of all and 500 other observations" in found.describe()
 
 
 def test_summary_and_weights_concern_all_observations(tmp_path):
