@@ -9,11 +9,12 @@ that several fits are tried, and the one that explains most of the data is taken
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses import NLELoss
 from nsmbayes.losses.cells import Cells
@@ -22,7 +23,23 @@ from nsmbayes.samplers import Target, rough_draws, search
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
 from nsmbayes.weights import PlateauIMQ, Weight, Weighting, overall_many
-from nsmbayes.weights.excess import Excess, Factor, Match, Places, expected, matched, smoothed
+from nsmbayes.weights.excess import (
+    JOINT,
+    Excess,
+    Factor,
+    Match,
+    Places,
+    Smoothed,
+    expected,
+    joint_sums,
+    kernel_sums,
+    matched,
+    model_at,
+    smoothed,
+    spreads,
+    view_columns,
+    views_of,
+)
 
 MOST = 1000
 """Observations that the model is fitted to; of more, a random subset."""
@@ -33,6 +50,8 @@ _RIVAL = 0.1  # affinity by which another fit may be worse and still be mentione
 _WORSE = 0.05  # affinity by which a fit in a new frame may be worse and still replace the old one
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
 _AWAY = 1e4  # scales
+_FINER = 4  # times as fine as those of the loss are cells: what is found in them changes fast with the place
+_ROWS, _AT_ONCE = 1000, 16  # observations that are compared in one compiled call, and such calls at once
 _TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, cutoff_radius=2.5, columns=1)
 
 BY_DISTANCE = "Weights are by distance alone: there is no mixture density with which the data could be compared."
@@ -164,12 +183,12 @@ def find_suspects(
             centre, best = other, again
     if len(x) > len(some):
         thetas = constrain_rows(prior, best.near[::3])
-        best = best._replace(factor=_factor_of_all(excess, density, thetas, x, rows, centre))
+        best = best._replace(factor=factor_of_all(excess, density, thetas, x, rows, centre))
     theta = constrain_rows(prior, best.near)
     return Suspects(best.factor, centre, best.near, density, theta, best.rounds, best.settled, disputed)
 
 
-def _factor_of_all(
+def factor_of_all(
     excess: Excess,
     density: MixtureDensity,
     thetas: Float[np.ndarray, "draws d_theta"],
@@ -177,19 +196,69 @@ def _factor_of_all(
     rows: Int[np.ndarray, " m"],
     centre: LocationScatter,
 ) -> Factor:
-    """The factor of every observation, compared with those in `rows`; in one column by cells."""
-    places, position, index = x, np.full(len(x), -1), None
-    position[rows] = np.arange(len(rows))
-    if x.shape[1] == 1:
-        places, _, index = Cells.of(x, centre, min(excess.levels))
-        position = np.full(len(places), -1)  # that one of them is itself is nothing beside the others
-    observed = smoothed(places, x[rows], centre, excess.levels, position)
-    lambdas = [
-        expected(density, thetas, Places.of(part, centre, excess.levels), observed.total)
-        for part in np.array_split(places, -(-len(places) // MOST))
-    ]
-    factor = excess.factor(observed, np.concatenate(lambdas, axis=2))
-    return factor if index is None else Factor(*(values[index] for values in factor))
+    """The factor of every observation, compared with those in `rows`; columns by cells, all together in blocks."""
+    own, some, d = np.zeros(len(x)), x[rows], x.shape[1]
+    own[rows] = 1
+    columns = _by_cells(excess, density, thetas, x, some, centre)
+    step, factors = _AT_ONCE * _ROWS, []
+    for start in range(0, len(x), step):
+        mine = slice(start, start + step)
+        found = [(others[:, index[mine]], model[:, index[mine]]) for others, model, index in columns]
+        if 1 < d <= JOINT:
+            found.insert(0, _together(excess, density, thetas, x[mine], some, centre))
+        others, model = (np.stack(parts) for parts in zip(*found, strict=True))
+        observed = Smoothed(np.maximum(others - own[mine], 0), len(some) - 1, view_columns(d), spreads(d))
+        factors.append(excess.factor(observed, observed.total * model))
+    return Factor(*(np.concatenate(parts) for parts in zip(*factors, strict=True)))
+
+
+def _by_cells(
+    excess: Excess,
+    density: MixtureDensity,
+    thetas: np.ndarray,
+    x: np.ndarray,
+    some: np.ndarray,
+    centre: LocationScatter,
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each column, what observations and model add in its cells, and the cell of every observation."""
+    found, at = [], []
+    for j in range(x.shape[1]):
+        own = slice(j, j + 1)
+        location, scatter = np.asarray(centre.location)[own], np.asarray(centre.scatter)[own, own]
+        alone = LocationScatter.from_scatter(location, scatter, centre.estimator)
+        cells = Cells.of(x[:, own], alone, min(excess.levels) / _FINER)
+        [places], [others] = views_of(cells.x, alone), views_of(some[:, own], alone)
+        at.append(places[:, 0])
+        found.append((kernel_sums(places, others, excess.levels), cells.of_row))
+    most = max(map(len, at))
+    y = jnp.asarray(np.stack([np.pad(one, (0, most - len(one)), mode="edge") for one in at]))
+    places = Places.of(x[:1], centre, excess.levels)
+    places = places._replace(joint=y.T) if len(at) == 1 else places._replace(joint=None, columns=y)
+    model = expected(density, thetas, places, 1)
+    return [(others, one, index) for (others, index), one in zip(found, model, strict=True)]
+
+
+def _together(
+    excess: Excess,
+    density: MixtureDensity,
+    thetas: np.ndarray,
+    x: np.ndarray,
+    some: np.ndarray,
+    centre: LocationScatter,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What observations and model add at observations `x` in all columns together."""
+    blocks = np.concatenate([x, np.repeat(x[:1], -len(x) % _ROWS, axis=0)]).reshape(-1, _ROWS, x.shape[1])
+    places = [Places.of(block, centre, excess.levels)._replace(columns=None) for block in blocks]
+    others = views_of(some, centre)[0]
+    parts = call_each(_joint, [(one, others, density, thetas, excess.levels) for one in places])
+    sums, model = (np.concatenate(part, axis=1)[:, : len(x)] for part in zip(*parts, strict=True))
+    return sums, model
+
+
+def _joint(places: Places, x: Array, density: MixtureDensity, thetas: Array, levels: tuple[float, ...]):
+    assert places.joint is not None
+    model = jax.lax.map(lambda theta: model_at(theta, density, places)[0], thetas).mean(axis=0)
+    return joint_sums(places.joint, x, levels), model
 
 
 def _margin(theta: Float[Array, " d_theta"], density: MixtureDensity, column: Int[Array, ""]) -> tuple[Array, ...]:

@@ -16,7 +16,7 @@ def script(tmp_path, monkeypatch):
 
 def _store(folder, name, *details):
     rows = [
-        {"what": d.pop("what", f"row {i}"), "first_s": 9.0, "later_s": 2.0 * 10**i, "detail": d}
+        {"what": d.pop("what", f"row {i}"), "first_s": 9.0, "later_s": 2.0 * 10**i, "later_cpu_s": None, "detail": d}
         for i, d in enumerate(details)
     ]
     document = {"machine": _MACHINE, "load_before": [0.5, 0, 0], "rows": rows}
@@ -57,12 +57,13 @@ def test_sbi_devices_and_memory_are_tables(script):
         {"smallest_ess": 100.0, "times_less_processor_time_than_sbi": 44.2},
     )
     rates = {"float32": 2000.0, "float64": 1000.0}
-    measured = {"device": "gpu", "matrix_gflops": rates, "effective_draws_per_s": 123.0, "compile_s": 4.0}
-    _store(script.RESULTS, "devices", measured)
+    measured = {"device": "gpu", "matrix_gflops": rates, "compile_s": 4.0}
+    _store(script.RESULTS, "devices", measured | {"effective_draws_per_s": 123.0}, measured | {"gflops": 500.0})
     _store(script.RESULTS, "memory", {"peak_gib": 2.345})
     text = script.page()
     assert "| row 0 | 9.0 s | 2.0 s |  | -2.500 |  |" in text
     assert "| row 1 | 9.0 s | 20.0 s | 5 |  | 44 |" in text
     assert "gpu 2,000 and 1,000" in text
-    assert "| row 0 | 2.0 s | 123 | 4.0 s |" in text
+    assert "| row 0 | 2.0 s | 123 |  | 4.0 s |" in text
+    assert "| row 1 | 20.0 s |  | 25% | 4.0 s |" in text
     assert "| row 0 | 2.35 GiB |" in text or "| row 0 | 2.34 GiB |" in text

@@ -10,7 +10,9 @@ from jaxtyping import Array, Float, Int
 from nsmbayes._internal.parallel import call_each, cores, on_processor
 from nsmbayes.losses.evaluated import Loss, NSMLoss, NSMSetting
 
-_AT_ONCE = 16  # thetas of one compiled call: one shape, hence one compilation
+AT_ONCE = 16
+"""Thetas of one compiled call: one shape, hence one compilation."""
+_WIDE, _FROM = 2000, 20_000  # observations in a block where a total is of so many: few blocks are made sooner than many
 
 
 class BlockedLoss(NamedTuple):
@@ -46,8 +48,13 @@ class BlockedLoss(NamedTuple):
         return loss.reweighted(np.concatenate([multiples, np.zeros(padding)]))
 
     def total(self, theta: Float[np.ndarray, "k d"], *, first: int | None = None) -> Float[np.ndarray, " k"]:
-        """The loss of all observations, or of the first ones, at k thetas."""
-        return sum((each.sum(axis=1) for each in self.each(theta, first=first)), np.zeros(len(theta)))
+        """The loss of all observations, or of the first ones, at k thetas.
+
+        Of very many in wider blocks, which have other nodes for the noise.
+        """
+        many = (self.n if first is None else first) >= _FROM and self.size < _WIDE
+        blocked = self._replace(size=_WIDE) if many else self
+        return sum((each.sum(axis=1) for each in blocked.each(theta, first=first)), np.zeros(len(theta)))
 
     def each(
         self, theta: Float[np.ndarray, "k d"], *, first: int | None = None
@@ -74,8 +81,8 @@ class BlockedLoss(NamedTuple):
 
 def losses_at(losses: Sequence[Loss], theta: Float[np.ndarray, "k d"]) -> list[Float[np.ndarray, "k n"]]:
     """The loss of each observation at k thetas, for data sets of one size; on all cores."""
-    padded = np.concatenate([theta, np.repeat(theta[:1], -len(theta) % _AT_ONCE, axis=0)])
-    parts = padded.reshape(-1, _AT_ONCE, theta.shape[1])
+    padded = np.concatenate([theta, np.repeat(theta[:1], -len(theta) % AT_ONCE, axis=0)])
+    parts = padded.reshape(-1, AT_ONCE, theta.shape[1])
     found = call_each(_each, [(loss, part) for loss in losses for part in parts])
     return [np.concatenate(found[i * len(parts) : (i + 1) * len(parts)])[: len(theta)] for i in range(len(losses))]
 

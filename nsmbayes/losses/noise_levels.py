@@ -86,13 +86,24 @@ def _on_axes(h, coefficients, y, rng) -> NoisyPoints:
     (n, d), a = y.shape, min(y.shape[1], _AXES)
     quantiles = chi.ppf((np.arange(n) + 0.5) / n, d + 2)
     radius = np.stack([rng.permutation(quantiles) for _ in h])[..., None]
-    axes = radius[..., None] * np.linalg.qr(rng.standard_normal((len(h), n, d, a)))[0].swapaxes(2, 3)
+    axes = radius[..., None] * orthonormal(rng.standard_normal((len(h), n, d, a)).swapaxes(2, 3))
     points = y[:, None] + h[:, None, None, None] * np.concatenate([axes, -axes, np.zeros((len(h), n, 1, d))], axis=2)
     on_axes = 0.5 * d / a / radius**2
     weight = np.concatenate([np.tile(on_axes, 2 * a), 1 - 2 * a * on_axes], axis=2) * coefficients[:, None, None]
     index = np.arange(weight.size).reshape(weight.shape)
     by_observation = (a.transpose(1, 0, 2).reshape(n, -1) for a in (index, weight))
     return NoisyPoints(h[:, None], points.reshape(len(h), -1, d), *by_observation)
+
+
+def orthonormal(rows: Float[np.ndarray, "levels n a d"]) -> Float[np.ndarray, "levels n a d"]:
+    """Gram and Schmidt's method on the rows of many small matrices at once; a library call for each takes longer."""
+    found: list[np.ndarray] = []
+    for k in range(rows.shape[2]):
+        row = rows[:, :, k].copy()
+        for other in found:
+            row -= (row * other).sum(axis=2, keepdims=True) * other
+        found.append(row / np.sqrt((row**2).sum(axis=2, keepdims=True)))
+    return np.stack(found, axis=2)
 
 
 def _joined(parts: list[NoisyPoints]) -> NoisyPoints:

@@ -17,7 +17,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses import NSMLoss, NSMSetting
-from nsmbayes.losses.blocks import BlockedLoss, losses_at
+from nsmbayes.losses.blocks import AT_ONCE, BlockedLoss, losses_at
 from nsmbayes.losses.compressed import matched_weights
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers.independence import sample_independence
@@ -35,6 +35,7 @@ CHECKED = 16
 
 _GROWTH = 16  # a posterior is a quarter as wide with so many times the observations: thetas of one serve the next
 _REPAIRS = 3
+_COSTLY = 200_000  # observations above which the loss of all is computed at as few thetas as will do
 _PILOT, _STAGE, _CHAINS = 400, 200, 4
 
 
@@ -133,14 +134,16 @@ def compress(
     positions = draw(weights, pilot)
     while True:
         grown = n if n <= 2 * _GROWTH * size else _GROWTH * size
-        theta = constrain_rows(prior, _spaced(positions, thetas))
+        last = grown == n > _COSTLY  # weights are nearly right by now, and are matched again where draws are checked
+        few = max(AT_ONCE, (d + 1) * (d + 2) // 2)
+        theta = constrain_rows(prior, _spaced(positions, few if last else thetas))
         total, [each] = full.total(theta, first=grown), losses_at([subset], theta)
         weights, size = matched_weights(each, total, weights * grown / size, beta), grown
         positions = draw(weights, positions)
         if size == n:
             break
     found = Compression(full, order, weights, theta, total, positions, np.inf)
-    for _ in range(_REPAIRS):
+    for _ in range(_REPAIRS if n <= _COSTLY else 1):
         found = found.checked(constrain_rows(prior, _spaced(positions, CHECKED)), beta)
         enough = found.error <= ACCEPTED / 2
         found = found.refined(beta)

@@ -145,22 +145,48 @@ def smoothed(
     own: Int[np.ndarray, " k"] | None = None,
 ) -> Smoothed:
     """The kernel sums of observations `x` at other places; `own` says which observation a place is, or -1."""
-    places, others = _views(at, centre), _views(x, centre)
-    columns = view_columns(x.shape[1])
-    sums = np.empty((len(columns), len(levels), len(at)))
-    for start in range(0, len(at), _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        for v in range(len(columns)):
-            squares = ((places[v][rows, None] - others[v][None]) ** 2).sum(axis=2)
-            kernel, wider = np.empty(0), 0.0
-            for level, h in sorted(enumerate(levels), key=lambda one: -one[1]):
-                # half the width is the fourth power: cheaper than another exponential
-                kernel = np.square(np.square(kernel)) if wider == 2 * h else np.exp(-0.5 * squares / h**2)
-                sums[v, level, rows], wider = kernel.sum(axis=1), h
+    columns, views = view_columns(x.shape[1]), zip(views_of(at, centre), views_of(x, centre), strict=True)
+    sums = np.stack([kernel_sums(places, others, levels) for places, others in views])
     if own is not None:
         sums -= own >= 0
-    dims = np.where(columns < 0, x.shape[1], 1)
-    return Smoothed(np.maximum(sums, 0), len(x) - (own is not None), columns, 2.0 ** (-dims / 2))
+    return Smoothed(np.maximum(sums, 0), len(x) - (own is not None), columns, spreads(x.shape[1]))
+
+
+def joint_sums(at: Float[Array, "k d"], x: Float[Array, "m d"], levels: tuple[float, ...]) -> Float[Array, "levels k"]:
+    """`kernel_sums`, to be compiled: one place after another, since the kernels of one fit into a core's cache."""
+    order = sorted(range(len(levels)), key=lambda level: -levels[level])
+
+    def one(y: Float[Array, " d"]) -> Float[Array, " levels"]:
+        squares = sum((y[j] - x[:, j]) ** 2 for j in range(x.shape[1]))
+        sums, kernel, wider = [jnp.zeros(())] * len(levels), jnp.zeros(()), 0.0
+        for level in order:
+            h = levels[level]
+            kernel = jnp.square(jnp.square(kernel)) if wider == 2 * h else jnp.exp(-0.5 / h**2 * squares)
+            sums[level], wider = kernel.sum(), h
+        return jnp.stack(sums)
+
+    return jax.lax.map(one, at).T
+
+
+def spreads(d: int) -> Float[np.ndarray, " views"]:
+    """The variance of a kernel sum, relative to its mean, in each view of d columns."""
+    return 2.0 ** (-np.where(view_columns(d) < 0, d, 1) / 2)
+
+
+def kernel_sums(
+    at: Float[np.ndarray, "k p"], x: Float[np.ndarray, "m p"], levels: tuple[float, ...]
+) -> Float[np.ndarray, "levels k"]:
+    """The sums over x of round Gaussian kernels, one at their centre, at other places."""
+    sums = np.empty((len(levels), len(at)))
+    for start in range(0, len(at), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        squares = ((at[rows, None] - x[None]) ** 2).sum(axis=2)
+        kernel, wider = np.empty(0), 0.0
+        for level, h in sorted(enumerate(levels), key=lambda one: -one[1]):
+            # half the width is the fourth power: cheaper than another exponential
+            kernel = np.square(np.square(kernel)) if wider == 2 * h else np.exp(-0.5 * squares / h**2)
+            sums[level, rows], wider = kernel.sum(axis=1), h
+    return sums
 
 
 class Places(NamedTuple):
@@ -176,7 +202,7 @@ class Places(NamedTuple):
     @double_precision
     def of(cls, at: Float[np.ndarray, "k d"], centre: LocationScatter, levels: tuple[float, ...]) -> "Places":
         """Those of observations, for the kernels of `smoothed`."""
-        views, d = _views(at, centre), at.shape[1]
+        views, d = views_of(at, centre), at.shape[1]
         columns = views[-d:] if d > 1 else []
         return cls(
             Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor)),
@@ -265,7 +291,7 @@ def view_columns(d: int) -> Int[np.ndarray, " views"]:
     return np.arange(-1 if d <= JOINT else 0, d)
 
 
-def _views(x: Float[np.ndarray, "k d"], centre: LocationScatter) -> list[Any]:
+def views_of(x: Float[np.ndarray, "k d"], centre: LocationScatter) -> list[Float[np.ndarray, "k p"]]:
     """Coordinates in which kernels are round: whitened, if columns are few, and each column in its scale."""
     d = x.shape[1]
     offsets = x - np.asarray(centre.location)

@@ -55,6 +55,21 @@ def test_blocks_add_up_and_give_the_same_losses_row_by_row(x64):
             assert np.isclose(total(blocked.block(2), jnp.asarray(THETA[0])), found[0, 64:].sum())
 
 
+def test_totals_of_very_many_are_computed_in_wider_blocks(x64, monkeypatch):
+    """Without noise nothing is random, and the total is the same; with noise it is that of other nodes."""
+    monkeypatch.setattr("nsmbayes.losses.blocks._WIDE", 48)
+    x = data(3, n=70)
+    for levels, same in (((0.0,), True), ((0.2, 0.8), False)):
+        blocked = BlockedLoss(setting(x, levels), x, 32)
+        narrow = blocked.total(THETA)
+        with monkeypatch.context() as patch:
+            patch.setattr("nsmbayes.losses.blocks._FROM", 60)
+            wide, few = blocked.total(THETA), blocked.total(THETA, first=40)
+        assert np.allclose(wide, narrow, rtol=1e-10) == same
+        np.testing.assert_allclose(wide, blocked._replace(size=48).total(THETA), rtol=1e-10)
+        np.testing.assert_allclose(few, blocked.total(THETA, first=40), rtol=1e-10)
+
+
 def test_matched_weights_reproduce_a_total_between_the_thetas(x64):
     """Losses are random quadratics: 40 thetas determine any sum of them, and the total at other thetas with it."""
     rng = np.random.default_rng(0)

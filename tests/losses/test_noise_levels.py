@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, stats
 
 import nsmbayes as nsm
-from nsmbayes.losses.noise_levels import DEFAULT_NOISE_LEVELS, noisy_points
+from nsmbayes.losses.noise_levels import DEFAULT_NOISE_LEVELS, noisy_points, orthonormal
 
 
 def gaussian_moment(powers):
@@ -18,6 +18,13 @@ def average(points, function):
     h = np.broadcast_to(points.h, points.y.shape[:2]).ravel()
     values = function(h, points.y.reshape(len(h), -1))
     return (points.quadrature_weight * values[points.node_index]).sum(axis=1)
+
+
+def test_axes_are_those_of_a_qr_decomposition():
+    """Up to their sign, which does not matter: nodes are on both sides."""
+    rows = np.random.default_rng(0).standard_normal((2, 50, 4, 6))
+    wanted = np.linalg.qr(rows.swapaxes(2, 3))[0].swapaxes(2, 3)
+    np.testing.assert_allclose(np.abs(orthonormal(rows)), np.abs(wanted), atol=1e-10)
 
 
 @pytest.mark.parametrize(("d", "degrees"), [(2, {0, 1, 2, 3}), (4, {0, 1, 2, 3}), (6, {0, 1, 3})])

@@ -11,6 +11,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity, Standardiser
 from nsmbayes.surrogates.mixture import GaussianMixture
+from nsmbayes.suspects import factor_of_all
 from nsmbayes.weights import Excess
 from nsmbayes.weights.excess import Places, expected, smoothed, tied, view_columns
 
@@ -177,6 +178,26 @@ def test_more_observations_than_the_model_is_fitted_to():
     found = posterior_of(x, 1)
     assert found.suspects.factor.values[::10].max() < 0.1
     assert found.suspects.factor.values[np.arange(1500) % 10 > 0].mean() > 0.97
+
+
+@pytest.mark.parametrize("d", [1, 3, 6])
+def test_the_factor_by_cells_and_blocks_is_that_of_every_row(d):
+    """Compared with a subset, some rows in a cluster and one far out; in cells sums are off by two percent at most."""
+    density, config, rng = location(d), Excess(), np.random.default_rng(7)
+    x = draw(density, np.zeros(d), 1300, rng)
+    x[::9], x[3] = 4.0 + 0.1 * rng.standard_normal((145, d)), 1e9
+    rows, thetas, centre = np.sort(rng.permutation(1300)[:300]), 0.1 * rng.standard_normal((4, d)), centre_of(x[4:])
+    own = np.full(1300, -1)
+    own[rows] = np.arange(300)
+    observed = smoothed(x, x[rows], centre, config.levels, own)
+    exact = config.factor(observed, expected(density, thetas, Places.of(x, centre, config.levels), observed.total))
+    found = factor_of_all(config, density, thetas, x, rows, centre)
+    assert 0.05 < (exact.values < 0.5).mean() < 0.3
+    np.testing.assert_allclose(found.values, exact.values, atol=0.02)
+    same = found.column == exact.column
+    assert same.mean() > 0.97  # two columns can be as bad
+    np.testing.assert_allclose(found.found[same], exact.found[same], rtol=0.02)
+    np.testing.assert_allclose(found.expected[same], exact.expected[same], rtol=0.02)
 
 
 @pytest.mark.parametrize(
