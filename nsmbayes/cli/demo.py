@@ -6,7 +6,7 @@ from typing import Any
 
 from nsmbayes import tasks
 from nsmbayes._internal.columns import Table
-from nsmbayes.methods import NLE, NSMBayes, NSMBayesConj
+from nsmbayes.methods import NLE, NSMBayes, NSMBayesAmortised, NSMBayesConj
 from nsmbayes.report import write_report
 
 
@@ -31,7 +31,8 @@ def run(options: argparse.Namespace) -> int:
         method.train(seed=options.seed, settings=options.effort.training, progress=not options.quiet)
         method.save(options.out / method.name, overwrite=True)
     posteriors, seconds = {}, {}
-    for method in (robust, conjugate, NLE(task.prior, **names, **sampler).adopt(robust)):
+    shared = [kind(task.prior, **names, **sampler).adopt(robust) for kind in (NSMBayesAmortised, NLE)]
+    for method in (robust, shared[0], conjugate, shared[1]):
         start = time.perf_counter()
         posteriors[method.label] = method.build_posterior(Table(observed.x, task.x_names), seed=options.seed)
         seconds[method.label] = time.perf_counter() - start
