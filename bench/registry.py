@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from bench import (
+    amortised,
     batch,
     budget,
     calibration,
@@ -53,6 +54,7 @@ BENCHMARKS = {
         "budget": budget,
         "large": large,
         "observations": observations,
+        "amortised": amortised,
         "batch": batch,
         "mcd": mcd,
         "simulators": simulators,

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 NAMES = (
     "conj", "calibration", "columns", "parameters", "budget", "large", "observations", "batch", "mcd", "simulators",
-    "memory", "influence", "general", "identity", "surrogate", "campaigns", "devices",
+    "amortised", "memory", "influence", "general", "identity", "surrogate", "campaigns", "devices",
 )  # fmt: skip
 BESIDE_SBI = "sbi"  # runs where sbi is installed: see tests/interop
 
