@@ -20,7 +20,7 @@ def run(
     repeats: int = 3,
     excess: bool = True,
 ) -> list[Row]:
-    """g-and-k data with a tenth of the observations at -50, at beta = 1; by distance alone unless named, if `excess`."""
+    """g-and-k data, a tenth of them at -50, at beta = 1; by distance alone unless named, if `excess`."""
     task = nsm.tasks.get("gnk")
     theta, x = task.simulate(simulations, seed=100, progress=False)
     options: dict[str, Any] = {"calibration": None, "draws": draws}
