@@ -1,6 +1,6 @@
 """Calibration problems of posteriors that are sampled, whose draws are reweighted to bootstrap resamples."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -127,8 +127,10 @@ class InterpolatedProblem(SampledProblem):
 
     def total_losses(self, target: Target, positions: Float[np.ndarray, "draws d"], counts: Counts) -> TotalLosses:
         """The losses of resamples at unconstrained parameters: that of all, and what resamples differ from it."""
-        full, resampled = map_rows(_interpolated_totals, positions, target, counts - 1.0)
-        return TotalLosses(full, resampled.T)
+        full, coefficients = map_rows(_total_and_coefficients, positions, target)
+        rows = cast(InterpolatedLoss, target.loss).rows
+        assert rows is not None
+        return TotalLosses(full, full + (counts - 1.0) @ rows.at_many(coefficients).T)
 
 
 class CompressedProblem(SampledProblem):
@@ -167,7 +169,6 @@ def _totals(u: Float[Array, " d"], target: Target, counts: Float[Array, "resampl
     return each.sum(), counts @ each
 
 
-def _interpolated_totals(u: Float[Array, " d"], target: Any, deviations: Float[Array, "resamples units"]):
+def _total_and_coefficients(u: Float[Array, " d"], target: Any):
     coefficients = target.loss.interpolation.coefficients(target.prior.constrain(u))
-    full = target.loss.total(coefficients)
-    return full, full + deviations @ target.loss.rows.at(coefficients)
+    return target.loss.total(coefficients), coefficients

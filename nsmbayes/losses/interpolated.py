@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from nsmbayes._internal.parallel import call_each
+from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses.evaluated import Loss, NSMLoss, NSMSetting
@@ -31,6 +31,7 @@ _REFERENCES, _FEW_REFERENCES = 64, 32  # with several columns, and with one
 _OVERSAMPLED = 2.0  # equations to a coefficient
 _TOLERANCE = 1e-4  # singular values below which, relative to the largest, directions are left out
 _TYPICAL = 300  # draws of the surrogate to choose design points from
+_THETAS = 64  # whose losses are computed by one matrix product
 _AT_ONCE = 16  # references of one compiled call
 _WIDE, _WIDEST = 0.15, 4.5  # fraction of the points to choose from that are moved outwards, at most so many times
 
@@ -155,6 +156,26 @@ class RowLosses(eqx.Module):
         losses = jax.vmap(jax.vmap(nsm))(Derivatives(score, laplacian), self.loss.w2, self.loss.grad_w2)
         return self.loss.by_observation(losses)
 
+    def at_many(self, coefficients: Float[np.ndarray, "t levels k"]) -> Float[np.ndarray, "t n"]:
+        """The same for many thetas, by matrix products: one theta at a time, all scores would be read for each."""
+        return np.concatenate(
+            [self._at_some(part) for part in np.array_split(coefficients, -(-len(coefficients) // 64))]
+        )
+
+    def _at_some(self, coefficients: Float[np.ndarray, "t levels k"]) -> Float[np.ndarray, "t n"]:
+        loss, level = self.loss, np.asarray(self.level)
+        score, laplacian = np.asarray(self.score), np.asarray(self.laplacian)
+        w2, gradient = np.asarray(loss.w2), np.asarray(loss.grad_w2)
+        losses = np.zeros((len(coefficients), *level.shape))
+        for number in range(coefficients.shape[1]):
+            mine = level == number
+            c = coefficients[:, number]
+            s = (c @ score[:, mine].reshape(len(score), -1)).reshape(len(c), -1, score.shape[-1])
+            whole = (s**2).sum(axis=2) + 2 * c @ laplacian[:, mine]
+            losses[:, mine] = w2[mine] * whole + 2 * (s * gradient[mine]).sum(axis=2)
+        at_nodes = losses.reshape(len(losses), -1)[:, np.asarray(loss.node_index)]
+        return np.asarray(loss.overall) * (np.asarray(loss.quadrature_weight) * at_nodes).sum(axis=2)
+
     def sums(self, levels: int) -> Sums:
         """A and B of these observations."""
         loss, level = self.loss, np.asarray(self.level)
@@ -168,6 +189,16 @@ class RowLosses(eqx.Module):
             A[number] = (s * weight[:, None]).reshape(len(s), -1) @ flat.T
             B[number] = flat @ (counts[mine][:, None] * gradient[mine]).ravel() + laplacian[:, mine] @ weight
         return Sums(A, B)
+
+
+@double_precision
+def coefficients_at(interpolation: Interpolation, theta: Float[np.ndarray, "t d_theta"]) -> np.ndarray:
+    """c(theta) of many thetas, (t, levels, k); on all cores."""
+    return map_rows(_coefficients, theta, interpolation)
+
+
+def _coefficients(theta: Float[Array, " d_theta"], interpolation: Interpolation) -> Float[Array, "levels k"]:
+    return interpolation.coefficients(theta)
 
 
 class InterpolatedLoss(Loss):

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from nsmbayes.losses.blocks import BlockedLoss, losses_at
+from nsmbayes.losses.blocks import BlockedLoss
 from nsmbayes.losses.cells import MANY_IN_LINE, Cells, CountedLoss
 from nsmbayes.losses.evaluated import NSMLoss, NSMSetting
-from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation, RowLosses, Sums
+from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation, RowLosses, Sums, coefficients_at
 
 _BLOCK, _SMALLEST_BLOCK = 256, 16  # observations of several columns whose points are in memory at once
 
@@ -82,15 +82,12 @@ class Piece(NamedTuple):
 
     def each(self, loss: InterpolatedLoss, theta: Float[np.ndarray, "k d"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The losses (k, rows) of the observations at k thetas, block after block, and which rows they are."""
+        coefficients = coefficients_at(loss.interpolation, theta)
         if isinstance(self.source, CountedLoss):
-            [found] = losses_at([_with_rows(loss, RowLosses.of(loss.interpolation, self.source.one_each))], theta)
+            found = RowLosses.of(loss.interpolation, self.source.one_each).at_many(coefficients)
             yield found[:, self.source.cells.of_row], self.order
             return
         for number in range(self.blocks):
             rows = self.order[number * self.source.size : (number + 1) * self.source.size]
-            [found] = losses_at([_with_rows(loss, RowLosses.of(loss.interpolation, self.block(number)))], theta)
+            found = RowLosses.of(loss.interpolation, self.block(number)).at_many(coefficients)
             yield found[:, : len(rows)], rows
-
-
-def _with_rows(loss: InterpolatedLoss, rows: RowLosses) -> InterpolatedLoss:
-    return InterpolatedLoss(loss.interpolation, loss.A, loss.B, rows)
