@@ -125,9 +125,6 @@ class Sums(NamedTuple):
     def __add__(self, other: "Sums") -> "Sums":  # pyright: ignore[reportIncompatibleMethodOverride]
         return Sums(self.A + other.A, self.B + other.B)
 
-    def __sub__(self, other: "Sums") -> "Sums":
-        return Sums(self.A - other.A, self.B - other.B)
-
 
 class RowLosses(eqx.Module):
     """The losses of some observations: the scores of the references at their noisy points."""
@@ -158,9 +155,8 @@ class RowLosses(eqx.Module):
 
     def at_many(self, coefficients: Float[np.ndarray, "t levels k"]) -> Float[np.ndarray, "t n"]:
         """The same for many thetas, by matrix products: one theta at a time, all scores would be read for each."""
-        return np.concatenate(
-            [self._at_some(part) for part in np.array_split(coefficients, -(-len(coefficients) // 64))]
-        )
+        parts = np.array_split(coefficients, -(-len(coefficients) // _THETAS))
+        return np.concatenate([self._at_some(part) for part in parts])
 
     def _at_some(self, coefficients: Float[np.ndarray, "t levels k"]) -> Float[np.ndarray, "t n"]:
         loss, level = self.loss, np.asarray(self.level)

@@ -197,7 +197,7 @@ class NSMBayesAmortised(NSMBayes):
             grid_steps=self.grid_steps,
             calibration=result,
             suspects=suspects,
-            by_distance=not excess,
+            by_distance=self.excess is not None and suspects is None,
         )
         self._warn_of_chains(posterior)
         return posterior

@@ -21,8 +21,9 @@ from nsmbayes.posteriors.sampled import GeneralisedPosterior
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrain_rows, unconstrained
 from nsmbayes.samplers import Draws, Sampler, Summary, Target
 from nsmbayes.samplers.summaries import ACCEPTED, around
-from nsmbayes.suspects import BY_DISTANCE, Suspects
+from nsmbayes.suspects import Suspects
 
+_BY_DISTANCE = "Weights are by distance alone: which observations are too many was not asked."
 _NEAR = 200  # draws that a sampler begins with
 _MORE = 2.0  # times as many observations as the location and scatter were fitted to: then they should be fitted again
 _ROW_LOSSES, _DRAWS = 20_000_000, (50, 500)  # losses for the influence of very many observations, and draws
@@ -52,12 +53,12 @@ class AmortisedPosterior(GeneralisedPosterior):
         suspects: Suspects | None = None,
         by_distance: bool = False,
     ):
-        said = [result.note, "" if suspects is None else suspects.describe(), BY_DISTANCE if by_distance else ""]
+        said = [result.note, "" if suspects is None else suspects.describe(), _BY_DISTANCE if by_distance else ""]
         kept = result._replace(note="\n".join(filter(None, [*said, summary.describe()])), visited=None)
         options: dict[str, Any] = {"dequantised": dequantised, "calibration": calibration}
         super().__init__(provenance, target, kept, x, setting, **options)
         self.suspects, self.summarised = suspects, summary
-        self._plain, self._sampler, self._grid_steps = result, sampler, grid_steps
+        self._sampler, self._grid_steps = sampler, grid_steps
         self._first, self._by_distance = first or len(x), by_distance
 
     setting: NSMSetting
@@ -176,10 +177,6 @@ class AmortisedPosterior(GeneralisedPosterior):
                 kl[start + rows], reliable[start + rows] = influence_by_reweighting(self.beta * losses)
             start += piece.n
         return Influence(kl, reliable)
-
-    def _influence_of(self, rows: Int[np.ndarray, " k"]) -> Influence:
-        influence = self.leave_one_out()
-        return Influence(*(each[rows] for each in influence))
 
     @property
     def _loss(self) -> InterpolatedLoss:
