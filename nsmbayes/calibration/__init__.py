@@ -10,6 +10,7 @@ from nsmbayes.calibration.base import (
 )
 from nsmbayes.calibration.closed_form import ClosedFormProblem
 from nsmbayes.calibration.grid import GridCalibration
+from nsmbayes.calibration.held_out import UNCHECKED, SurrogateCheck, SurrogateTest
 from nsmbayes.calibration.path import PathCalibration
 from nsmbayes.calibration.regions import region_contains
 from nsmbayes.calibration.reweighting import ReweightingCalibration
@@ -33,6 +34,9 @@ __all__ = [
     "PathCalibration",
     "ReweightingCalibration",
     "GridCalibration",
+    "UNCHECKED",
+    "SurrogateCheck",
+    "SurrogateTest",
     "as_calibration",
     "region_contains",
 ]

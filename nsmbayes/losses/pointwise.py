@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes.surrogates import Derivatives, FamilyDerivatives
+from nsmbayes.surrogates import Derivatives, ExponentialFamily, FamilyDerivatives, NoisyFamily
 
 
 def nsm(derivatives: Derivatives, w2: Float[Array, ""], grad_w2: Float[Array, " p"]) -> Float[Array, ""]:
@@ -25,6 +25,20 @@ def score_matching(derivatives: Derivatives) -> Float[Array, ""]:
     """The unweighted loss |s|^2 + 2 lap of one simulation (the summand of J_m): `nsm` with w = 1."""
     s, lap = derivatives
     return nsm(derivatives, jnp.ones_like(lap), jnp.zeros_like(s))
+
+
+def family_matching(
+    family: ExponentialFamily, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]
+) -> Float[Array, ""]:
+    """What an exponential family is trained by: `score_matching` of one simulation, as its networks see it."""
+    return score_matching(family.network_derivatives(t, z))
+
+
+def noisy_family_matching(
+    family: NoisyFamily, t: Float[Array, " d_theta"], noisy: Float[Array, " twice_d_x"]
+) -> Float[Array, ""]:
+    """The same for x beside the noise that was added to it, in units of the noise, so that all levels count alike."""
+    return score_matching(family.network_derivatives(t, *jnp.split(noisy, 2)))
 
 
 class Quadratic(NamedTuple):

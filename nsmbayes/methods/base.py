@@ -3,7 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -13,16 +13,18 @@ from nsmbayes._internal.columns import Names, check_names, column_names, named_m
 from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.random import dequantised
 from nsmbayes._internal.text import listed
+from nsmbayes.calibration import SurrogateTest
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
-from nsmbayes.methods.stored import MOST_IN_MEMORY, StoredSimulations, Streamed
+from nsmbayes.losses.held_out import HeldOut
+from nsmbayes.methods.stored import MOST_IN_MEMORY, LearningData, StoredSimulations
 from nsmbayes.posteriors import Posterior, Provenance
 from nsmbayes.priors import GaussianPrior
 from nsmbayes.robustness import certify
 from nsmbayes.serialisation import decode, encode, require_array, write_model
 from nsmbayes.simulators.campaigns import Campaign, require_valid
-from nsmbayes.surrogates import Scalers
-from nsmbayes.training import Stopped, TrainingHistory, TrainingSettings
+from nsmbayes.training import Stopped, TrainingHistory
 
+_FEWEST_HELD_OUT = 20  # that can say anything
 _UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
 
@@ -139,6 +141,8 @@ class SurrogateMethod(TrainedMethod):
         self._network: Any = None
         self._campaigns: list[Campaign] = []
         self._failed = 0  # rows of campaigns that were dropped
+        self._held_out: HeldOut | None = None  # simulations that its network was not trained on
+        self._test: SurrogateTest | None = None
 
     def append_simulations(
         self, theta: Any, x: Any = None, *, drop_failures: bool = False, stream: bool | None = None
@@ -181,6 +185,27 @@ class SurrogateMethod(TrainedMethod):
         """The trained surrogate."""
         return require_trained(self._network)
 
+    def _hold(self, held_out: HeldOut | None) -> None:
+        """Keep simulations that the network was not trained on."""
+        self._held_out, self._test = held_out, None
+
+    def surrogate_test(self) -> SurrogateTest | None:
+        """What simulations that its network was not trained on say about it, computed when first asked for.
+
+        None if there are none (a network from elsewhere), or if the method's loss cannot be asked.
+        """
+        if self._test is None and self._held_out is not None and len(self._held_out.theta) >= _FEWEST_HELD_OUT:
+            gradients = self._held_out_gradients(self._held_out)
+            if gradients is not None:
+                finite = np.isfinite(gradients).all(axis=1)
+                self._test = SurrogateTest(self._held_out.theta[finite], gradients[finite])
+        return self._test
+
+    def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
+        """Gradients of the losses of simulations, each at its own parameters, if they can be computed."""
+        del held_out
+        return None
+
     def _same_columns(self, others: Names) -> Names:
         """The names of the columns, if those of an adopted network can be the same."""
         if None not in (self.x_names, others) and self.x_names != others:
@@ -222,6 +247,8 @@ class SurrogateMethod(TrainedMethod):
         arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
         if self.dropped:
             arrays["simulations.dropped"] = np.asarray(self.dropped)
+        if self._held_out is not None:
+            arrays |= {f"held_out.{name}": array for name, array in self._held_out._asdict().items()}
         config = {name: encode(value) for name, value in self.config().items()}
         header = {"method": self.name, "config": config, "interrupted": self.interrupted}
         return write_model(path, header, arrays, overwrite=overwrite)
@@ -244,6 +271,11 @@ class SurrogateMethod(TrainedMethod):
         method.interrupted = checks.flag(interrupted, "interrupted")
         if "simulations.dropped" in arrays:
             method.dropped = checks.fraction(float(require_array(arrays, "simulations.dropped", ())), "dropped")
+        if "held_out.theta" in arrays:
+            theta, x = (require_array(arrays, f"held_out.{name}") for name in HeldOut._fields)
+            if theta.shape != (len(x), method.dim) or x.shape != (len(theta), method.d_x):
+                raise InputError("The saved simulations that were held out do not fit the model. Train it again.")
+            method._hold(HeldOut(theta, x))
         return method
 
     def _check_columns(self) -> None:
@@ -289,25 +321,6 @@ class SurrogateMethod(TrainedMethod):
                 "extrapolates there. Simulate from the prior, or from something wider.",
                 stacklevel=5,
             )
-
-
-class LearningData(NamedTuple):
-    """What a network is trained on: all simulations, or a sample of those that are `stored`."""
-
-    theta: Float[np.ndarray, "m d_theta"]
-    x: Float[np.ndarray, "m d_x"]
-    theta_range: Float[np.ndarray, "k d_theta"]
-    """Rows that reach as far as all simulations do."""
-    stored: StoredSimulations | None
-
-    @property
-    def x_range(self) -> Float[np.ndarray, "k d_x"]:
-        """Rows that reach as far as all simulations do."""
-        return self.x if self.stored is None else self.stored.x_range
-
-    def stream(self, scalers: Scalers, settings: TrainingSettings) -> Streamed | None:
-        """All simulations as networks see them, if they have to be read."""
-        return None if self.stored is None else Streamed(self.stored, scalers, settings.validation_fraction)
 
 
 def require_trained(network: Any) -> Any:

@@ -31,13 +31,17 @@ class Companion(NLE):
         most = usual.max_epochs if given is None else min(usual.max_epochs, given.max_epochs)
         self.train(seed, settings=replace(usual, max_epochs=most), devices=devices, progress=progress)
 
+    @property
+    def mixture(self) -> MixtureDensity:
+        """The trained density."""
+        return checks.instance(self.density, "density", MixtureDensity, "a mixture")
+
     def suspects(
         self, excess: Excess, recipe: LossRecipe, prior: GaussianPrior, x: Float[np.ndarray, "n d_x"], seed: int
     ) -> Suspects:
         """Which observations are more than the model explains."""
-        density = checks.instance(self.density, "density", MixtureDensity, "a mixture")
         noisy = recipe.dequantise(x)
-        return find_suspects(excess, unconstrained(prior), density, noisy, recipe.weight, recipe.centre, seed)
+        return find_suspects(excess, unconstrained(prior), self.mixture, noisy, recipe.weight, recipe.centre, seed)
 
     def saved_arrays(self) -> dict[str, np.ndarray]:
         """What it has learnt, under names of its own."""

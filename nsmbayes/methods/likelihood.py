@@ -14,7 +14,7 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.columns import named_matrix
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
-from nsmbayes.calibration import CalibrationResult, SampledProblem
+from nsmbayes.calibration import CalibrationResult, SampledProblem, SurrogateCheck
 from nsmbayes.errors import InputError
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
@@ -120,6 +120,7 @@ class LikelihoodMethod(SurrogateMethod):
         self._warn_of_unseen(draw_prior(self.support, 1000), data.theta_range)
         settings = as_settings(settings, self.default_training(x.shape[1]))
         key_init, key_fit = jax.random.split(seed_key(seed))
+        stream = data.stream(scalers, settings)
         density, history = fit_density(
             self.surrogate.build(key_init, scalers, noise=self._noise),
             scalers.theta.standardise(theta),
@@ -127,12 +128,13 @@ class LikelihoodMethod(SurrogateMethod):
             settings=settings,
             key=key_fit,
             augment=self._augment(),
-            stream=data.stream(scalers, settings),
+            stream=stream,
             devices=devices,
             progress=progress,
         )
         self._record(history)
         self._learn(in_double(density), data.x_range)
+        self._hold(data.held_out(stream, key_fit, settings))
         return self
 
     def default_training(self, d_x: int) -> TrainingSettings:
@@ -152,6 +154,7 @@ class LikelihoodMethod(SurrogateMethod):
             self._network, self._x_range, self.simulations_used = other.density, other.x_range, other.simulations_used
             self.history, self.interrupted, self.dropped = other.history, other.interrupted, other.dropped
             self.x_names = self._same_columns(other.x_names)
+            self._hold(other._held_out)
             return self
         density = checks.instance(other, "other", Density, "an nsmbayes.NLE(prior) or a surrogates.Density")
         theta, x = self._all_simulations()
@@ -160,6 +163,7 @@ class LikelihoodMethod(SurrogateMethod):
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
         self.history, self.interrupted = None, False
         self._learn(in_double(density), x)
+        self._hold(None)
         return self
 
     def network_key(self) -> tuple[Any, ...]:
@@ -222,6 +226,7 @@ class LikelihoodMethod(SurrogateMethod):
         compression: Compression | CountedLoss | None = None,
         suspects: Suspects | None = None,
         by_distance: bool = False,
+        surrogate_check: SurrogateCheck | None = None,
     ) -> GeneralisedPosterior:
         """The posterior at a learning rate, and a warning if its chains disagree."""
         target, result = problem.draw(beta, seed)
@@ -236,6 +241,7 @@ class LikelihoodMethod(SurrogateMethod):
             compression=compression,
             suspects=suspects,
             by_distance=by_distance,
+            surrogate_check=surrogate_check,
         )
         if not posterior.converged:
             warnings.warn(

@@ -16,14 +16,17 @@ from nsmbayes.calibration import (
     PathCalibration,
     ReweightingCalibration,
     SampledProblem,
+    SurrogateCheck,
     as_calibration,
 )
 from nsmbayes.errors import InputError
 from nsmbayes.losses import DEFAULT_NOISE_LEVELS, NLESetting, NSMSetting, check_noise_levels
 from nsmbayes.losses.cells import MANY_IN_LINE, Cells, CountedLoss
+from nsmbayes.losses.held_out import HeldOut, density_gradients
 from nsmbayes.methods.likelihood import LikelihoodMethod
 from nsmbayes.methods.nle import PAPER_FLOW
 from nsmbayes.posteriors import GeneralisedPosterior
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import MANY, compress, trimmed_fit
 from nsmbayes.scatter import ESTIMATORS, LocationScatter, beside_atoms, fit_guided, fit_location_scatter
 from nsmbayes.surrogates import Density, MixtureDensity, NoisyFlow, require_smooth
@@ -151,6 +154,7 @@ class NSMBayes(LikelihoodMethod):
         if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
             chosen = result.beta
+        check, chosen = self._checked(problem, self.support, chosen, seed, lower=result is not None)
         if isinstance(problem, CompressedProblem):
             compression = problem.check(chosen, seed)
         return self._posterior(
@@ -164,7 +168,28 @@ class NSMBayes(LikelihoodMethod):
             compression=compression,
             suspects=suspects,
             by_distance=self.excess is not None and suspects is None,
+            surrogate_check=check,
         )
+
+    def _checked(
+        self, problem: SampledProblem, prior: UnconstrainedPrior, beta: float, seed: int, *, lower: bool
+    ) -> tuple[SurrogateCheck | None, float]:
+        """What held-out simulations say about the surrogate at the posterior, and a learning rate that allows for it.
+
+        Without `lower` the learning rate stays as it is.
+        """
+        test = self.surrogate_test()
+        if test is None:
+            return None, beta
+        theta = constrain_rows(prior, problem.draw(beta, seed).draws.flat)
+        covariance = np.atleast_2d(np.cov(theta.T))
+        check = test.check(theta.mean(axis=0), covariance, problem.n, beta * covariance)
+        return (check._replace(applied=True), beta / (1 + check.ratio)) if lower else (check, beta)
+
+    def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
+        if not isinstance(self.density, MixtureDensity) or not self.whiten:
+            return None
+        return density_gradients(self.density, self._weight(held_out.x, None), self.noise_levels, held_out)
 
     def setting(
         self, x: Float[np.ndarray, "n d_x"], weight: Weight | None = None, centre: LocationScatter | None = None

@@ -181,6 +181,7 @@ class NSMBayesAmortised(NSMBayes):
         if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
             rate = result.beta
+        check, rate = self._checked(problem, support, rate, seed, lower=result is not None)
         target, draws = problem.draw(rate, seed)
         summary = summary.checked(constrain_rows(support, draws.flat), rate)
         if summary.error > ACCEPTED:
@@ -198,6 +199,7 @@ class NSMBayesAmortised(NSMBayes):
             calibration=result,
             suspects=suspects,
             by_distance=self.excess is not None and suspects is None,
+            surrogate_check=check,
         )
         self._warn_of_chains(posterior)
         return posterior

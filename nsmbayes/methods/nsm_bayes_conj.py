@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import column_names, named_matrix, warn_unnamed
@@ -20,7 +19,9 @@ from nsmbayes.calibration import (
     as_calibration,
 )
 from nsmbayes.errors import InputError
-from nsmbayes.losses import check_noise_levels, score_matching
+from nsmbayes.losses import check_noise_levels
+from nsmbayes.losses.held_out import HeldOut, family_gradients
+from nsmbayes.losses.pointwise import family_matching, noisy_family_matching
 from nsmbayes.losses.statistics import DataStatistics, LossRecipe
 from nsmbayes.methods.base import SurrogateMethod
 from nsmbayes.methods.companion import Companion
@@ -45,15 +46,6 @@ Family = ExponentialFamily | NoisyFamily
 NOISE_LEVELS = tuple(0.2 * 2.0**i for i in range(7))
 """Default noise levels. The larger the noise, the better a family that is linear in theta fits: one step higher than
 those of `NSMBayes`."""
-
-
-def _training_loss(family: ExponentialFamily, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]):
-    return score_matching(family.network_derivatives(t, z))
-
-
-def _noisy_training_loss(family: NoisyFamily, t: Float[Array, " d_theta"], noisy: Float[Array, " 2*d_x"]):
-    """In units of the noise, so that all levels count alike."""
-    return score_matching(family.network_derivatives(t, *jnp.split(noisy, 2)))
 
 
 class NSMBayesConj(SurrogateMethod):
@@ -179,8 +171,7 @@ class NSMBayesConj(SurrogateMethod):
         epochs than `settings` allow. With several `devices`, e.g. `jax.devices()`, each has a part of every batch.
         """
         seed = checks.integer(seed, "seed")
-        data = self._data(seed)
-        theta, x = data.theta, data.x
+        theta, x = (data := self._data(seed)).theta, data.x
         scalers = Scalers(
             fit_standardiser(x, self.scaling, "x"),
             fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta"),
@@ -191,20 +182,22 @@ class NSMBayesConj(SurrogateMethod):
             self._warn_of_unseen(self.prior.sample((1000,), 0), data.theta_range)
         given, settings = settings, as_settings(settings, self.training if self._noisy else TrainingSettings())
         key_init, key_fit = jax.random.split(seed_key(seed))
+        stream = data.stream(scalers, settings)
         family, history = fit(
             self._initial(key_init, scalers),
-            _noisy_training_loss if self._noisy else _training_loss,
+            noisy_family_matching if self._noisy else family_matching,
             scalers.theta.standardise(theta),
             scalers.x.standardise(x),
             settings=settings,
             key=key_fit,
             augment=independent_noise(self.noise_levels[0], self.noise_levels[-1]) if self._noisy else None,
-            stream=data.stream(scalers, settings),
+            stream=stream,
             devices=devices,
             progress=progress,
         )
         self._record(history)
         self._network, self._companion = in_double(family), None
+        self._hold(data.held_out(stream, key_fit, settings))
         if companion is not None and not self.interrupted:
             self.interrupted = True  # until the density is trained, too
             companion.train_for(x.shape[1], seed, given, devices, progress)
@@ -230,15 +223,16 @@ class NSMBayesConj(SurrogateMethod):
         """
         if isinstance(other, NoisyFamily if self._noisy else ExponentialFamily):
             self._network, self._companion = in_double(other), None
+            self._hold(None)
             self.history, self.interrupted = None, False
             return self
         method: NSMBayesConj = checks.instance(other, "other", NSMBayesConj, "an nsmbayes.NSMBayesConj(prior)")
-        family = method.family
         if (own := self.network_key()) != (others := method.network_key()):
             raise InputError(f"`other` has networks of another kind: {others}, where this method has {own}.")
-        self._network, self.history, self.interrupted = family, method.history, method.interrupted
+        self._network, self.history, self.interrupted = method.family, method.history, method.interrupted
         self.simulations_used, self._companion = method.simulations_used, method._companion
         self.dropped, self.x_names = method.dropped, self._same_columns(method.x_names)
+        self._hold(method._held_out)
         return self
 
     def build_posterior(
@@ -256,9 +250,8 @@ class NSMBayesConj(SurrogateMethod):
         checks.integer(seed, "seed")
         recipe = self._recipe(weight)
         x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
-        chosen, result = self._prior_or(prior), None
+        chosen, result, suspects = self._prior_or(prior), None, None
         beta = None if beta is None else checks.positive(beta, "beta")
-        suspects = None
         if self.excess is not None and self._companion is not None:
             suspects = self._companion.suspects(self.excess, recipe, chosen, x, seed)
         centre, multiples = (None, None) if suspects is None else (suspects.centre, suspects.factor.values)
@@ -267,7 +260,7 @@ class NSMBayesConj(SurrogateMethod):
             problem = ClosedFormProblem(chosen, statistics, self.resolution)
             result = self.calibration.calibrate(problem, seed=seed)
             beta = result.beta
-        return ConjugatePosterior(
+        posterior = ConjugatePosterior(
             self._provenance(),
             chosen,
             statistics,
@@ -277,6 +270,13 @@ class NSMBayesConj(SurrogateMethod):
             suspects=suspects,
             by_distance=self.excess is not None and suspects is None,
         )
+        return posterior.checked(self.surrogate_test(), lower=result is not None)
+
+    def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
+        density, weight = self._companion, self.weight.for_columns(self.d_x)
+        if density is None or not isinstance(self.family, NoisyFamily):
+            return None
+        return family_gradients(self.family, density.mixture, weight, self.noise_levels, held_out)
 
     def build_posteriors(
         self, x: Any, *, beta: float, prior: Any = None, weight: Weight | None = None, seed: int = 0

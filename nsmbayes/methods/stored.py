@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 
 from nsmbayes.calls import RowStatus
+from nsmbayes.losses.held_out import HeldOut
 from nsmbayes.simulators.campaigns import Campaign
 from nsmbayes.surrogates import Scalers
-from nsmbayes.training import Block, Stream
+from nsmbayes.training import Block, Stream, TrainingSettings, held_out_rows
 
 MOST_IN_MEMORY = 20_000_000
 """Numbers, those of theta and of x together, up to which a campaign is trained on in memory."""
@@ -17,6 +18,7 @@ _BLOCK = 131_072  # rows that are shuffled together
 _UNIT = 16_384  # rows that are read together
 _FEWEST = 20  # units of a campaign
 _SAMPLE = 262_144  # rows from which scales are taken
+_MOST_HELD_OUT, _FEW_HELD_OUT = 20_000, 4_000  # simulations kept to check a network, in one column and in very many
 
 Dequantise = Callable[..., Float[np.ndarray, "m d_x"]]
 
@@ -94,6 +96,16 @@ class Streamed(Stream):
         """The others."""
         return self._blocks(self._held_out)
 
+    def some_held_out(self, most: int) -> Block:
+        """theta and x of some of the others, in the user's units."""
+        parts, found = [], 0
+        for number in self._held_out:
+            if found < most:
+                parts.append(self._stored.read(self._stored.units[number]))
+                found += len(parts[-1][0])
+        theta, x = map(np.concatenate, zip(*parts, strict=True))
+        return theta[:most], x[:most]
+
     def _blocks(self, units: np.ndarray) -> Iterator[Block]:
         waiting: list[Block] = []
         for number in units:
@@ -107,3 +119,30 @@ class Streamed(Stream):
         if sum(len(t) for t, _ in waiting):
             t, z = map(np.concatenate, zip(*waiting, strict=True))
             yield t, z
+
+
+class LearningData(NamedTuple):
+    """What a network is trained on: all simulations, or a sample of those that are `stored`."""
+
+    theta: Float[np.ndarray, "m d_theta"]
+    x: Float[np.ndarray, "m d_x"]
+    theta_range: Float[np.ndarray, "k d_theta"]
+    """Rows that reach as far as all simulations do."""
+    stored: StoredSimulations | None
+
+    @property
+    def x_range(self) -> Float[np.ndarray, "k d_x"]:
+        """Rows that reach as far as all simulations do."""
+        return self.x if self.stored is None else self.stored.x_range
+
+    def stream(self, scalers: Scalers, settings: TrainingSettings) -> Streamed | None:
+        """All simulations as networks see them, if they have to be read."""
+        return None if self.stored is None else Streamed(self.stored, scalers, settings.validation_fraction)
+
+    def held_out(self, stream: Streamed | None, key: PRNGKeyArray, settings: TrainingSettings) -> HeldOut:
+        """Some of the simulations that `training.fit` holds out, given the same stream, key and settings."""
+        most = max(_FEW_HELD_OUT, _MOST_HELD_OUT // self.x.shape[1])
+        if stream is not None:
+            return HeldOut(*stream.some_held_out(most))
+        rows = held_out_rows(key, len(self.theta), settings)[:most]
+        return HeldOut(self.theta[rows], self.x[rows])

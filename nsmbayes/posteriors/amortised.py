@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import dequantised
-from nsmbayes.calibration import CalibrationResult
+from nsmbayes.calibration import CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.interpolated import InterpolatedLoss
@@ -52,10 +52,12 @@ class AmortisedPosterior(GeneralisedPosterior):
         calibration: CalibrationResult | None = None,
         suspects: Suspects | None = None,
         by_distance: bool = False,
+        surrogate_check: SurrogateCheck | None = None,
     ):
         said = [result.note, "" if suspects is None else suspects.describe(), _BY_DISTANCE if by_distance else ""]
         kept = result._replace(note="\n".join(filter(None, [*said, summary.describe()])), visited=None)
         options: dict[str, Any] = {"dequantised": dequantised, "calibration": calibration}
+        options["surrogate_check"] = surrogate_check
         super().__init__(provenance, target, kept, x, setting, **options)
         self.suspects, self.summarised = suspects, summary
         self._sampler, self._grid_steps = sampler, grid_steps
@@ -137,7 +139,9 @@ class AmortisedPosterior(GeneralisedPosterior):
         """The posterior of other statistics, another prior or another rate, sampled from near the draws of this one."""
         seed = checks.integer(seed, "seed")
         support = self.target.prior if prior is None else prior
-        rate = self.beta if beta is None else beta
+        rate, check = self.beta if beta is None else beta, self.surrogate_check
+        if check is not None:
+            check = check.for_more(summary.n)._replace(applied=check.applied and beta is None)
         near = self._near()
         if prior is not None:
             near = unconstrain_rows(support, constrain_rows(self.target.prior, near))
@@ -147,6 +151,7 @@ class AmortisedPosterior(GeneralisedPosterior):
             "dequantised": self.dequantised,
             "suspects": self.suspects,
             "calibration": self.calibration if beta is None else None,
+            "surrogate_check": check,
         }
         fields |= changes
         return AmortisedPosterior(

@@ -14,7 +14,7 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.columns import Names, named_matrix
 from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.text import escape, shorten
-from nsmbayes.calibration import CalibrationResult
+from nsmbayes.calibration import CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.arviz import inference_data
 from nsmbayes.posteriors.caveats import warnings_about, wrapped
@@ -59,8 +59,16 @@ class Posterior(Sheltered, ABC):
     suspects: Suspects | None = None
     """Which observations are more than the model explains, if that was asked."""
 
-    def __init__(self, provenance: Provenance, beta: float, calibration: CalibrationResult | None):
+    def __init__(
+        self,
+        provenance: Provenance,
+        beta: float,
+        calibration: CalibrationResult | None,
+        surrogate_check: SurrogateCheck | None = None,
+    ):
         self.provenance, self.beta, self.calibration = provenance, beta, calibration
+        self.surrogate_check = surrogate_check
+        """What simulations that the surrogate was not trained on say about its error here, if there are any."""
 
     # --- what it is ---
 
@@ -256,6 +264,8 @@ class Posterior(Sheltered, ABC):
         lines += [textwrap.fill(line, 110) for note in self._notes() for line in note.splitlines()]
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
+        if self.surrogate_check is not None:
+            lines.append(self.surrogate_check.wrapped())
         if self.provenance.dropped:
             lines.append(self.about_dropped)
         return escape("\n".join(lines), keep="\n")

@@ -42,6 +42,13 @@ def warnings_about(posterior: Any) -> tuple[str, ...]:
             "from the prior mean, where there are few simulations or none: the surrogate extrapolates. Check the units "
             "of the data and the prior, and simulate there."
         )
+    check = posterior.surrogate_check
+    if check is not None and check.notable:
+        found.append(
+            f"With {check.n:,} observations the surrogate's error may be {np.sqrt(check.ratio):.2g} times the width "
+            f"that the data alone would give: the posterior {'is wider for it' if check.applied else 'ignores it'}. "
+            "Simulate more near here (method.refine), or take another method."
+        )
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from nsmbayes._internal import checks
-from nsmbayes.calibration import CalibrationResult
+from nsmbayes.calibration import UNCHECKED, CalibrationResult, SurrogateCheck, SurrogateTest
 from nsmbayes.losses import Quadratic
 from nsmbayes.losses.conjugacy import diagonalise, direction_rates, gaussian_posterior
 from nsmbayes.losses.statistics import DataStatistics
@@ -39,8 +39,9 @@ class ConjugatePosterior(Posterior):
         calibration: CalibrationResult | None = None,
         suspects: Suspects | None = None,
         by_distance: bool = False,
+        surrogate_check: SurrogateCheck | None = None,
     ):
-        super().__init__(provenance, beta, calibration)
+        super().__init__(provenance, beta, calibration, surrogate_check)
         self.prior: GaussianPrior = prior
         self.statistics, self.resolution = statistics, resolution
         self.suspects, self._by_distance = suspects, by_distance
@@ -154,11 +155,33 @@ class ConjugatePosterior(Posterior):
         else:
             statistics = self.statistics.extended(x_new)
         suspects = None if self.suspects is None else self.suspects.extended(len(x_new))
-        return self._replace(statistics=statistics, suspects=suspects)
+        check = None if self.surrogate_check is None else self.surrogate_check.for_more(statistics.n)
+        return self._replace(statistics=statistics, suspects=suspects, surrogate_check=check)
+
+    def checked(self, test: SurrogateTest | None, *, lower: bool) -> "ConjugatePosterior":
+        """With what held-out simulations say about the family; with `lower` its learning rate allows for that."""
+        if test is None:
+            return self
+        check = test.check(self.mean, self.covariance, self.n, self._response())
+        if not lower:
+            return self._replace(surrogate_check=check)
+        wider = 1 + check.ratio
+        resolution = min(1.0, self.resolution * np.sqrt(wider))  # limits variances likewise
+        return self._replace(
+            surrogate_check=check._replace(applied=True), beta=self.beta / wider, resolution=resolution
+        )
+
+    def _response(self) -> Float[np.ndarray, "d d"]:
+        """How far the mean moves if something is added to the gradient of the loss, in every direction."""
+        S, curvatures, U, _ = diagonalise(self.prior, self.statistics.total)
+        rates = direction_rates(self.beta, curvatures, self.resolution)
+        directions = S @ U
+        return directions @ np.diag(rates / (1 + 2 * rates * curvatures)) @ directions.T
 
     def with_beta(self, beta: float, *, calibration: CalibrationResult | None = None) -> "ConjugatePosterior":
         """The posterior for another learning rate, from the same sums; `calibration` says where it comes from."""
-        return self._replace(beta=checks.positive(beta, "beta"), calibration=calibration)
+        check = None if self.surrogate_check is None else self.surrogate_check._replace(applied=False)
+        return self._replace(beta=checks.positive(beta, "beta"), calibration=calibration, surrogate_check=check)
 
     def with_prior(self, prior: Any) -> "ConjugatePosterior":
         """The posterior for another Gaussian prior, from the same sums and with the same beta."""
@@ -166,12 +189,13 @@ class ConjugatePosterior(Posterior):
 
     def _notes(self) -> list[str]:
         said = [] if self.suspects is None else [self.suspects.describe()]
-        return said + ([BY_DISTANCE] if self._by_distance else [])
+        said += [BY_DISTANCE] if self._by_distance else []
+        return said + ([UNCHECKED] if self.surrogate_check is None else [])
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
         """What to know before its numbers are used: also where the data ask for more than its family can say."""
-        limit = self.resolution or _FINEST
+        limit = min(self.resolution, _FINEST) or _FINEST
         rates = direction_rates(self.beta, diagonalise(self.prior, self.statistics.total)[1], limit)
         found = super().warnings
         if not (narrow := int((rates < self.beta).sum())):
@@ -195,5 +219,6 @@ class ConjugatePosterior(Posterior):
             "calibration": self.calibration,
             "suspects": self.suspects,
             "by_distance": self._by_distance,
+            "surrogate_check": self.surrogate_check,
         }
         return ConjugatePosterior(**(fields | changes))

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nsmbayes._internal import checks
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
-from nsmbayes.calibration import CalibrationResult
+from nsmbayes.calibration import UNCHECKED, CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
 from nsmbayes.losses import Loss, NSMLoss
 from nsmbayes.losses.cells import CountedLoss
@@ -64,8 +64,9 @@ class SampledPosterior(Posterior):
         beta: float = 1.0,
         result: Draws | None = None,
         calibration: CalibrationResult | None = None,
+        surrogate_check: SurrogateCheck | None = None,
     ):
-        super().__init__(provenance, beta, calibration)
+        super().__init__(provenance, beta, calibration, surrogate_check)
         self.draws, self.result, self._x, self._support = draws, result, x, support
         self._empirical = Empirical(draws.reshape(-1, draws.shape[-1]))
         self.mean, self.covariance = self._empirical.mean, self._empirical.covariance
@@ -182,9 +183,11 @@ class GeneralisedPosterior(SampledPosterior):
         compression: Compression | CountedLoss | None = None,
         suspects: Suspects | None = None,
         by_distance: bool = False,
+        surrogate_check: SurrogateCheck | None = None,
     ):
         said = [result.note, *(each.describe() for each in (suspects, compression) if each is not None)]
         said += [BY_DISTANCE] if by_distance else []
+        said += [UNCHECKED] if surrogate_check is None else []
         result = result._replace(note="\n".join(filter(None, said)))
         super().__init__(
             provenance,
@@ -194,6 +197,7 @@ class GeneralisedPosterior(SampledPosterior):
             beta=float(target.beta),
             result=result,
             calibration=calibration,
+            surrogate_check=surrogate_check,
         )
         self.target, self.setting, self.compression, self.suspects = target, setting, compression, suspects
         self.dequantised = x if dequantised is None else dequantised

@@ -47,6 +47,8 @@ def save_posterior(posterior: Any, path: str | Path, *, overwrite: bool) -> Path
     if calibration is not None:
         named = {name: getattr(calibration, name) for name in ("betas", "coverages", "minimiser")}
         arrays |= {f"calibration.{name}": array for name, array in named.items() if array is not None}
+    if posterior.surrogate_check is not None:
+        arrays["surrogate_check"] = posterior.surrogate_check.as_numbers()
     header = {
         "posterior": posterior.method,
         "label": posterior.label,

@@ -37,6 +37,7 @@ _OPTIONAL = {
     "calibration.betas": "tried",
     "calibration.coverages": "tried",
     "calibration.minimiser": "d",
+    "surrogate_check": "facts",
 }
 _KINDS = {"influence.reliable": "b", "result.divergences": "iu", "suspects.column": "iu"}  # all others are floats
 _DIAGNOSTICS = (  # may be unknown or infinite

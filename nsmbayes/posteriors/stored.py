@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from nsmbayes.calibration import CalibrationResult
+from nsmbayes.calibration import CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
@@ -39,8 +39,10 @@ class StoredPosterior(SampledPosterior):
         result: Draws | None,
         calibration: CalibrationResult | None,
         warnings: tuple[str, ...] | None,
+        surrogate_check: SurrogateCheck | None,
     ):
-        super().__init__(provenance, unconstrained(prior), draws, x, beta=beta, result=result, calibration=calibration)
+        known: dict[str, Any] = {"result": result, "calibration": calibration, "surrogate_check": surrogate_check}
+        super().__init__(provenance, unconstrained(prior), draws, x, beta=beta, **known)
         self.mean, self.covariance = moments
         self.gaussian, self._weights, self._location_scatter, self._influence = (
             gaussian, weights, location_scatter, influence,
@@ -133,4 +135,5 @@ def load_posterior(
         result=result,
         calibration=calibration,
         warnings=None if header["warnings"] is None else tuple(header["warnings"]),
+        surrogate_check=SurrogateCheck.from_numbers(array("surrogate_check")) if "surrogate_check" in arrays else None,
     )

@@ -9,6 +9,7 @@ from nsmbayes.training.loop import (
     Stopped,
     TrainingHistory,
     fit,
+    held_out_rows,
     interrupts_are_final,
 )
 from nsmbayes.training.settings import TrainingSettings, as_settings
@@ -21,6 +22,7 @@ __all__ = [
     "as_settings",
     "fit",
     "fit_density",
+    "held_out_rows",
     "interrupts_are_final",
     "Stream",
     "Block",

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from tqdm import tqdm
 
 from nsmbayes.errors import InputError, TrainingError
@@ -169,6 +169,22 @@ def fit(
     )
 
 
+def held_out_rows(key: PRNGKeyArray, m: int, settings: TrainingSettings) -> Int[np.ndarray, " k"]:
+    """Which of m simulations in memory `fit` holds out, given the same key and settings."""
+    return _split_rows(jax.random.split(key)[1], m, settings)[0]
+
+
+def _split_rows(
+    key: PRNGKeyArray, m: int, settings: TrainingSettings
+) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " rest"]]:
+    """The rows to hold out, and those to train on."""
+    m_validation = max(1, round(m * settings.validation_fraction))
+    if m - m_validation < 1:
+        raise InputError(f"`theta` needs at least 2 simulations, one to train on and one to validate; got {m}.")
+    order = np.asarray(jax.random.permutation(key, m))
+    return order[:m_validation], order[m_validation:]
+
+
 Losses = tuple[Float[Array, ""], Float[Array, ""]]
 
 
@@ -188,18 +204,11 @@ class _InMemory:
     """Simulations on the device, split into those to train on and those held out."""
 
     def __init__(self, theta: Any, x: Any, settings: TrainingSettings, key: PRNGKeyArray, augment: Augment | None):
-        m = len(theta)
-        m_validation = max(1, round(m * settings.validation_fraction))
-        if m - m_validation < 1:
-            raise InputError(f"`theta` needs at least 2 simulations, one to train on and one to validate; got {m}.")
-        order = np.asarray(jax.random.permutation(key, m))
-        validation, self.train = (
-            tuple(jnp.asarray(a[rows], jnp.float32) for a in (theta, x))
-            for rows in (order[:m_validation], order[m_validation:])
-        )
+        split = _split_rows(key, len(theta), settings)
+        validation, self.train = (tuple(jnp.asarray(a[rows], jnp.float32) for a in (theta, x)) for rows in split)
         if augment is not None:
             validation = validation[0], augment(jax.random.fold_in(key, 1), validation[1])
-        self.validation, self.m = validation, m - m_validation
+        self.validation, self.m = validation, len(split[1])
 
     def run_epoch(
         self,
