@@ -18,6 +18,7 @@ from nsmbayes.errors import InputError
 
 _SHARE, _FEWEST = 0.1, 200  # of the held-out simulations that count as near, and how many at least
 _MOST = 0.5  # of them, at most
+_NARROWEST, _WIDEST = 0.1, 1e2  # width of what counts as near, in standard deviations of all of them
 _BISECTIONS = 40
 _NEGLIGIBLE = 1e-3  # weight of a simulation
 _NOTABLE = 1.0  # ratio from which on a reader should know
@@ -127,7 +128,7 @@ class SurrogateTest(NamedTuple):
             squares = (residuals * np.linalg.solve(shape, residuals.T).T).sum(axis=1)
             return np.exp(-0.5 * (squares - squares.min()))
 
-        low, high = 1e-3, 1e2
+        low, high = _NARROWEST, _WIDEST
         for _ in range(_BISECTIONS):
             middle = np.sqrt(low * high)
             weights = weigh(middle)

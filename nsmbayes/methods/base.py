@@ -73,15 +73,19 @@ class Method(Sheltered, ABC):
     def _record(self, history: TrainingHistory) -> None:
         self.history, self.interrupted = history, history.stopped == Stopped.INTERRUPTED
 
-    def _charge(self, calls: int) -> None:
-        """Count calls of the simulator, before they are made; raise `BudgetError` if they are too many."""
+    def _check_budget(self, calls: int) -> int:
+        """The calls of the simulator with so many more; raise `BudgetError` if they are too many."""
         used = self.simulations_used + calls
         if self.budget is not None and used > self.budget:
             raise BudgetError(
                 f"{calls:,} more simulations would make {used:,}, and the budget is {self.budget:,}. Raise `budget`, "
                 "or ask for fewer."
             )
-        self.simulations_used = used
+        return used
+
+    def _charge(self, calls: int) -> None:
+        """Count calls of the simulator, before they are made."""
+        self.simulations_used = self._check_budget(calls)
 
 
 class TrainedMethod(Method):
@@ -184,6 +188,14 @@ class SurrogateMethod(TrainedMethod):
     def network(self) -> Any:
         """The trained surrogate."""
         return require_trained(self._network)
+
+    def refine(self, x: Any, simulator: Any, **options: Any) -> Self:
+        """Simulate more near the posterior of `x`, and train again: for methods with a density, see `NSMBayes`."""
+        del x, simulator, options
+        raise InputError(
+            f"{self.label} cannot be refined: its error comes from a family that is linear in theta, and more "
+            "simulations do not make it smaller. Take NSMBayes or NSMBayesAmortised."
+        )
 
     def _hold(self, held_out: HeldOut | None) -> None:
         """Keep simulations that the network was not trained on."""

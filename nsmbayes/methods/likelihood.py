@@ -18,7 +18,8 @@ from nsmbayes.calibration import CalibrationResult, SampledProblem, SurrogateChe
 from nsmbayes.errors import InputError
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
-from nsmbayes.methods.base import SurrogateMethod, require_trained
+from nsmbayes.methods.base import require_trained
+from nsmbayes.methods.refinement import RefinableMethod
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.priors import draw_prior, unconstrained
 from nsmbayes.samplers import Compression, Sampler, as_sampler
@@ -42,7 +43,7 @@ _TRAINING = TrainingSettings(
 _ABSURD = 1e30  # ranges of the simulations
 
 
-class LikelihoodMethod(SurrogateMethod):
+class LikelihoodMethod(RefinableMethod):
     """A method whose surrogate is a normalised density.
 
     Args:

@@ -139,10 +139,17 @@ class LearningData(NamedTuple):
         """All simulations as networks see them, if they have to be read."""
         return None if self.stored is None else Streamed(self.stored, scalers, settings.validation_fraction)
 
-    def held_out(self, stream: Streamed | None, key: PRNGKeyArray, settings: TrainingSettings) -> HeldOut:
-        """Some of the simulations that `training.fit` holds out, given the same stream, key and settings."""
+    def held_out(
+        self, stream: Streamed | None, key: PRNGKeyArray, settings: TrainingSettings, recent: int | None = None
+    ) -> HeldOut:
+        """Some of the simulations that `training.fit` holds out, given the same stream, key and settings.
+
+        Those from row `recent` on come first.
+        """
         most = max(_FEW_HELD_OUT, _MOST_HELD_OUT // self.x.shape[1])
         if stream is not None:
             return HeldOut(*stream.some_held_out(most))
-        rows = held_out_rows(key, len(self.theta), settings)[:most]
-        return HeldOut(self.theta[rows], self.x[rows])
+        rows = held_out_rows(key, len(self.theta), settings)
+        if recent is not None:
+            rows = rows[np.argsort(rows < recent, kind="stable")]
+        return HeldOut(self.theta[rows[:most]], self.x[rows[:most]])

@@ -1,0 +1,146 @@
+"""More simulations where a data set needs them: near its robust posterior."""
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from jaxtyping import Float
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision, in_double
+from nsmbayes._internal.random import seed_key
+from nsmbayes.errors import InputError
+from nsmbayes.methods.base import SurrogateMethod, TrainedMethod
+from nsmbayes.posteriors import GeneralisedPosterior
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows
+from nsmbayes.simulators.campaigns import as_campaign_simulator
+from nsmbayes.simulators.given import simulate_at
+from nsmbayes.surrogates import Density
+from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_density
+
+_WIDTHS = (0.5, 1.0, 2.0)  # posterior standard deviations of the noise that is added to draws
+_HEAVY = 5.0  # degrees of freedom of it
+
+
+class RefinableMethod(SurrogateMethod):
+    """A method whose surrogate can be trained on, with more simulations near a posterior."""
+
+    support: UnconstrainedPrior
+
+    @property
+    @abstractmethod
+    def x_range(self) -> Float[np.ndarray, "2 d_x"]:
+        """The smallest and the largest simulated value of each column."""
+
+    @abstractmethod
+    def build_posterior(self, x: Any, *, seed: int = 0) -> GeneralisedPosterior:
+        """The posterior given observations (n, d_x)."""
+
+    @abstractmethod
+    def default_training(self, d_x: int) -> TrainingSettings:
+        """How the surrogate is trained by default."""
+
+    @abstractmethod
+    def _augment(self) -> Augment | None:
+        """What is done to simulations before the network sees them."""
+
+    @abstractmethod
+    def _learn(self, density: Density, x: Float[np.ndarray, "m d_x"]) -> None:
+        """Take a trained surrogate."""
+
+    def refine(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        x: Any,
+        simulator: Any,
+        *,
+        simulations: int = 20_000,
+        rounds: int = 2,
+        seed: int = 0,
+        executor: Any = None,
+        timeout: float | None = None,
+        settings: TrainingSettings | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """Simulate more near the robust posterior of `x`, and train on: the surrogate becomes better there.
+
+        In every round parameters are drawn around the posterior, each is simulated once, and training goes on from the
+        present weights, on all simulations. Outliers in `x` do not steer it, as they do not move the posterior. The
+        method stays amortised where it was; it is better for data like `x`, and knows that by the new simulations that
+        were held out. Build the posterior again afterwards.
+
+        Args:
+            x: the observations, outliers included.
+            simulator: as for `nsmbayes.simulate`.
+            simulations: calls of the simulator, in all rounds together.
+            rounds: how often the posterior is built anew to simulate around it.
+            seed: for the posteriors, the simulations and the training.
+            executor: where to simulate, as for `nsmbayes.simulate`.
+            timeout: seconds that a call of the simulator may take.
+            settings: of the training in every round; by default those of `train`, for half as many epochs.
+            progress: whether to show progress bars.
+        """
+        chosen, rounds = as_campaign_simulator(simulator), checks.integer(rounds, "rounds", at_least=1)
+        simulations = checks.integer(simulations, "simulations", at_least=100)
+        if self._campaigns:
+            raise InputError(
+                "Campaigns that are streamed cannot be refined: training again would have to read them and the new "
+                "simulations together. Append the campaign with stream=False."
+            )
+        if not self._simulations:
+            self._simulations = [self._kept_simulations()]
+        self._check_budget(simulations)
+        for number, part in enumerate(
+            np.array_split(np.arange(simulations), checks.integer(rounds, "rounds", at_least=1))
+        ):
+            posterior = self.build_posterior(x, seed=seed)
+            theta = propose_near(posterior, self.support, len(part), seed + number)
+            options: dict[str, Any] = {"executor": executor, "timeout": timeout, "progress": progress}
+            found = simulate_at(chosen, theta, seed=seed + number, **options)
+            known = sum(len(some) for some, _ in self._simulations)
+            TrainedMethod.append_simulations(self, theta, found)
+            self._train_on(known, seed + number, settings, progress)
+        return self
+
+    def _kept_simulations(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those that a loaded method still has: the ones that were held out."""
+        if self._held_out is None or self.grid_steps is not None:
+            raise InputError(
+                "The simulations that the network was trained on are not here, and training on new ones alone would "
+                "make it forget the others: call append_simulations(theta, x) with them first."
+            )
+        return self._held_out.theta, self._held_out.x
+
+    def _train_on(self, known: int, seed: int, settings: TrainingSettings | None, progress: bool) -> None:
+        """Train on from the present weights, on all simulations, of which those after the first `known` are new."""
+        data, density = self._data(seed), self.network
+        usual = self.default_training(data.x.shape[1])
+        usual = replace(usual, learning_rate=usual.learning_rate / 2, max_epochs=-(-usual.max_epochs // 2))
+        settings, key = as_settings(settings, usual), seed_key(seed)
+        density, history = fit_density(
+            density,
+            density.scale_theta.standardise(data.theta),
+            density.scale_x.standardise(data.x),
+            settings=settings,
+            key=key,
+            augment=self._augment(),
+            progress=progress,
+        )
+        self._record(history)
+        self._learn(in_double(density), np.concatenate([data.x, self.x_range]))
+        self._hold(data.held_out(None, key, settings, recent=known))
+
+
+@double_precision
+def propose_near(
+    posterior: GeneralisedPosterior, prior: UnconstrainedPrior, count: int, seed: int
+) -> Float[np.ndarray, "count d_theta"]:
+    """Parameters around a posterior: its draws, with noise of up to a few of its standard deviations.
+
+    Outliers do not steer them, since they do not move the posterior.
+    """
+    rng, flat = np.random.default_rng([seed, count]), posterior.result.flat
+    covariance = np.atleast_2d(np.cov(flat.T)) + 1e-300 * np.eye(flat.shape[1])
+    steps = rng.standard_normal((count, flat.shape[1])) @ np.linalg.cholesky(covariance).T
+    width = rng.choice(_WIDTHS, count) * np.sqrt(_HEAVY / rng.chisquare(_HEAVY, count))
+    return constrain_rows(prior, flat[rng.integers(len(flat), size=count)] + width[:, None] * steps)
