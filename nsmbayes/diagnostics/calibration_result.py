@@ -3,18 +3,19 @@
 import functools
 import textwrap
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.figure import Figure
 from scipy import stats
 
+from nsmbayes._internal.frames import data_frame
 from nsmbayes._internal.text import shorten
 from nsmbayes.diagnostics.answers import Answers
-from nsmbayes.diagnostics.figures import plot_calibration_map
-from nsmbayes.diagnostics.frames import data_frame
 from nsmbayes.diagnostics.uniformity import p_value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FALSE_ALARMS = 0.05
 """The probability that exact posteriors leave any band of a map, at most."""
@@ -163,8 +164,10 @@ class CalibrationMap:
             rows.append({"kind": "uniformity", "value": float(each.values.mean()), **about, "verdict": each.meaning})
         return data_frame(rows)
 
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """A figure: coverage against level, and the difference of every curve to the uniform one, with bands."""
+        from nsmbayes.diagnostics.figures import plot_calibration_map  # matplotlib is slow to import
+
         return plot_calibration_map(self)
 
     def explain(self) -> str:
