@@ -23,7 +23,7 @@ from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, Posterior, S
 
 _DRAWS = 1000  # of posteriors in closed form
 _FEWEST = 20  # draws that a chain is thinned to, at least
-_BATCH = 250  # data sets in one call of `build_posteriors`
+_BATCH = 50  # data sets in one call of `build_posteriors`, between which progress is shown
 _RIDGE = 1e-3  # relative to the number of data sets
 
 

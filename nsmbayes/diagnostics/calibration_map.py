@@ -12,7 +12,7 @@ from nsmbayes.diagnostics.trials import as_contamination, contaminated_trials, s
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors import Posterior
 
-_FEWEST = 20  # data sets: fewer say next to nothing
+_FEWEST, _ENOUGH = 20, 10  # data sets, and posteriors of them: fewer say next to nothing
 LEVELS = (0.5, 0.8, 0.95)
 _LIKELIHOODS = ("nle", "npe", "rsnle", "npe-rs")  # methods that estimate the Bayes posterior, not one of a loss
 
@@ -73,6 +73,8 @@ def calibration(
     batch = checks.flag(batch, "batch") and can_batch(method, beta)
     if around is not None:
         checks.instance(around, "around", Posterior, "a posterior of the method")
+        if len(around.x) != around.n:
+            raise InputError("`around` must be a posterior with its observations: this one knows their sums alone.")
     if fraction is not None and contamination is None:
         raise InputError("`fraction` is that of a `contamination`, which is not given: pass one, or leave it out.")
     kinds = {"clean": None}
@@ -88,8 +90,8 @@ def calibration(
         found = ask(
             method, trials.theta, x, beta=beta, batch=batch, seed=seed, title=f"posteriors, {data}", progress=progress
         )
-        if np.isnan(found.levels).all():
-            raise InputError(f"`method` gave no posterior for any of {datasets} data sets. {found.problems[0]}")
+        if (given := int((~np.isnan(found.levels)).sum())) < _ENOUGH:
+            raise InputError(f"`method` gave a posterior for {given} of {datasets} data sets only. {found.problems[0]}")
         answers[data] = found
     return CalibrationMap(
         label=method.label,

@@ -2,11 +2,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
+from support.builders import mdn
 from support.exact import DEFECTS, SIMULATOR, Exact, exact_moments
 
 import nsmbayes as nsm
 from nsmbayes.calibration import region_contains, region_level
 from nsmbayes.diagnostics import calibration
+from nsmbayes.diagnostics.trials import simulate_trials
 from nsmbayes.posteriors import Empirical
 
 
@@ -67,8 +69,6 @@ def test_coverage_is_that_of_the_packages_regions():
 
 
 def _data(found, i):
-    from nsmbayes.diagnostics.trials import simulate_trials
-
     return simulate_trials(Exact(), SIMULATOR, datasets=found.datasets, n=found.n, seed=0).x[i]
 
 
@@ -131,20 +131,37 @@ def test_around_the_data_at_hand():
     assert a_map("shifted", around=Exact().build_posterior(x), n=15, datasets=200).alarms
 
 
+class WithSurrogate(Exact):
+    """A method with a mixture density, whose second column is on a grid."""
+
+    density, grid_steps = mdn(2), (0.0, 0.5)
+
+
 def test_the_surrogate_judges_itself_only_with_a_loud_note():
-    task = nsm.tasks.get("gaussian")
-    method = nsm.NLE(task.prior, surrogate=nsm.MDN(hidden=(8,), components=2), draws=100)
-    method.append_simulations(*task.simulate(500, seed=0))
-    method.train(settings=nsm.TrainingSettings(max_epochs=1), progress=False)
-    found = calibration(method, datasets=20, n=10, progress=False)
-    text = said(found)
-    assert "simulated with the method's OWN SURROGATE" in text
-    assert "cannot see an error of the surrogate" in text
-    assert "generalised posterior" not in text
-    family = nsm.NSMBayesConj(task.prior, excess=None, hidden=8).append_simulations(*task.simulate(300, seed=0))
-    family.train(settings=nsm.TrainingSettings(max_epochs=1), progress=False)
+    found = a_map(method=WithSurrogate(), simulator=None)
+    assert "simulated with the method's OWN SURROGATE" in said(found)
+    assert "cannot see an error of the surrogate" in said(found)
+    x = simulate_trials(WithSurrogate(), None, datasets=20, n=10, seed=0).x
+    assert np.array_equal(x[..., 1], 0.5 * np.rint(2 * x[..., 1]))
+    assert not np.array_equal(x[..., 0], 0.5 * np.rint(2 * x[..., 0]))
     with pytest.raises(nsm.InputError, match="`simulator` must be given"):
-        calibration(family, datasets=20, n=10)
+        a_map(simulator=None)
+
+
+@pytest.mark.slow
+def test_every_kind_of_method_has_a_map():
+    task, brief = nsm.tasks.get("gaussian"), nsm.TrainingSettings(max_epochs=1)
+    simulations, options = task.simulate(500, seed=0), {"surrogate": nsm.MDN(hidden=(8,), components=2)}
+    methods = [cls(task.prior, **options) for cls in (nsm.NLE, nsm.NSMBayes, nsm.NSMBayesAmortised)]
+    for method in (*methods, nsm.NSMBayesConj(task.prior, hidden=8)):
+        method.append_simulations(*simulations).train(settings=brief, progress=False)
+        found = calibration(method, datasets=20, n=20, simulator=task, progress=False)
+        assert found.answers["clean"].ranks.shape == (20, 2)
+        assert ("generalised posterior" in said(found)) == (method.name != "nle")
+        assert ("many at once" in said(found)) == (method.name == "nsm-bayes-amortised")
+    sets = nsm.simulate_sets(task.prior, task, m=60, n=20, seed=0)
+    npe = nsm.NPE(task.prior, draws=100).append_simulations(*sets).train(settings=brief, progress=False)
+    assert len(calibration(npe, datasets=20, n=20, simulator=task, progress=False).coverage) == 3
 
 
 class Fails(Exact):
@@ -161,7 +178,7 @@ def test_data_sets_without_a_posterior_are_counted():
     missing = int(np.isnan(found.answers["clean"].levels).sum())
     assert 10 < missing < 50
     assert f"{missing} data sets have no posterior and are left out: The chains are stuck." in said(found)
-    with pytest.raises(nsm.InputError, match=r"any of 60 data sets\. The chains are stuck"):
+    with pytest.raises(nsm.InputError, match=r"for 0 of 60 data sets only\. The chains are stuck"):
         a_map(method=Fails(), batch=False, contamination=lambda x, rng: np.abs(x) + 1.0)
 
 
