@@ -53,10 +53,11 @@ def _smooth_one(log_ratios: Float[np.ndarray, " draws"]) -> tuple[Float[np.ndarr
         return np.full(s, -np.log(s)), -np.inf  # all alike: nothing was reweighted
     count = int(np.ceil(min(0.2 * s, 3 * np.sqrt(s))))
     order = np.argsort(logs, kind="stable")
-    tail, cutoff = order[-count:], np.exp(logs[order[-count - 1]])
-    excess = np.exp(logs[tail]) - cutoff
-    if count >= _FEWEST and excess[0] > 0:
-        k, scale = fit_pareto(excess)
+    highest = logs[order[-count - 1]]
+    tail, cutoff = order[logs[order] > highest], np.exp(highest)  # chains repeat draws: some may tie with the cutoff
+    count = len(tail)
+    if count >= _FEWEST:
+        k, scale = fit_pareto(np.exp(logs[tail]) - cutoff)
         p = (np.arange(count) + 0.5) / count
         quantiles = -scale * np.log1p(-p) if abs(k) < 1e-12 else scale * np.expm1(-k * np.log1p(-p)) / k
         logs = logs.copy()

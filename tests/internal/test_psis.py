@@ -25,6 +25,17 @@ def test_weights_are_those_of_arviz(step):
     assert pytest.approx(np.asarray(weights), abs=1e-8) == found.log_weights.T
 
 
+def test_draws_that_a_chain_repeats_are_no_obstacle():
+    """Ties at the edge of the tail: the others above it are fitted, as ArviZ does."""
+    arviz = pytest.importorskip("arviz")
+    logs = np.repeat(np.random.default_rng(3).standard_normal(300), 4)
+    weights, k = arviz.psislw(logs.copy())
+    found = smooth(logs)
+    assert float(found.k) == pytest.approx(float(k), abs=1e-8)
+    assert found.k < 0.7
+    assert np.sort(found.log_weights) == pytest.approx(np.sort(np.asarray(weights)), abs=1e-8)  # ties in any order
+
+
 def test_averages_and_their_trust():
     """From N(0, 1) to N(1, 1) 4,000 draws are enough; to N(0, 25), with k = 1 - 1 / 25, not."""
     x = np.random.default_rng(2).standard_normal(4000)
