@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation: `python docs/make_images.py [gnk] [sir] [radio]`.
+"""Draw the pictures of the documentation: `python docs/make_images.py [gnk] [sir] [radio] [calibration]`.
 
 Without a name, all of them. `gnk=folder` uses the models that `nsmbayes demo` left in a folder; all other models are
 trained first, as the tutorials do, in one to three minutes per task.
@@ -109,7 +109,25 @@ def draw_pairs(name: str) -> None:
     save(raster(plot_pairs({p.label: p for p in posteriors}, truth=task.theta_true), 90), f"{name}-pairs")
 
 
-DRAW = {"gnk": draw_gnk, "sir": draw_sir, "radio": draw_radio}
+def far_outliers(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A tenth of the rows, moved by twenty times the quartile range of the data set."""
+    x[rng.permutation(len(x))[: len(x) // 10]] += 20 * np.ptp(np.quantile(x, (0.25, 0.75), axis=0), axis=0)
+    return x
+
+
+def draw_calibration() -> None:
+    """The picture of the page on calibration: a robust method above, NLE below, on clean and contaminated data."""
+    task = nsm.tasks.get("gaussian")
+    robust = nsm.NSMBayesAmortised(task.prior, parameter_names=task.parameter_names)
+    robust.append_simulations(*task.simulate(50_000, seed=0)).train(seed=0)
+    nle = nsm.NLE(task.prior, parameter_names=task.parameter_names).adopt(robust)
+    options = {"datasets": 80, "n": 100, "simulator": task, "contamination": far_outliers}
+    found = [nsm.diagnostics.calibration(method, beta=1.0, **options) for method in (robust, nle)]
+    print(*(each.table() for each in found), sep="\n")
+    save(stack(*(raster(each.plot(), 90) for each in found)), "calibration-map")
+
+
+DRAW = {"gnk": draw_gnk, "sir": draw_sir, "radio": draw_radio, "calibration": draw_calibration}
 
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or DRAW:

@@ -14,17 +14,37 @@ def region_contains(draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " 
     The region is an ellipsoid: Mahalanobis distances from the mean of the draws, cut at their own quantile. It is
     flat if the draws are: those of a chain that hardly moved lie on a line or a plane.
     """
+    distances, distance = _distances(draws, point)
+    return bool(distance <= np.quantile(distances, level))
+
+
+def region_level(draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"]) -> float:
+    """The level of the smallest region of `region_contains` that holds the point; 1 if it is beyond all draws."""
+    distances, distance = _distances(draws, point)
+    ordered = np.sort(distances)
+    if distance > ordered[-1]:
+        return 1.0
+    above = int(np.searchsorted(ordered, distance))
+    rank = float(above)
+    if above and ordered[above] > distance:  # between two draws: quantiles are interpolated
+        rank -= (ordered[above] - distance) / (ordered[above] - ordered[above - 1])
+    return rank / (len(draws) - 1)
+
+
+def _distances(
+    draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"]
+) -> tuple[Float[np.ndarray, " m"], float]:
+    """Squared Mahalanobis distances of the draws and of the point; infinite for one off the subspace of the draws."""
     mean, covariance = draws.mean(axis=0), np.atleast_2d(np.cov(draws.T))
     std = np.sqrt(np.diag(covariance))
     scale = np.where(std > 0, std, 1.0)
     z, at = (draws - mean) / scale, (point - mean) / scale
     eigenvalues, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
     flat = eigenvalues <= _FLAT
-    if np.abs(at @ axes[:, flat]).max(initial=0.0) > _OFF:
-        return False
     whiten = axes[:, ~flat] / np.sqrt(eigenvalues[~flat])
     distances, distance = (((each @ whiten) ** 2).sum(axis=-1) for each in (z, at))
-    return bool(distance <= np.quantile(distances, level))
+    off = np.abs(at @ axes[:, flat]).max(initial=0.0) > _OFF
+    return distances, np.inf if off else float(distance)
 
 
 def gaussian_region_contains(draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"], level: float) -> bool:

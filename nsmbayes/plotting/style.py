@@ -1,10 +1,9 @@
 """One style for every figure: colours by role, readable sizes, no global matplotlib state."""
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
@@ -12,10 +11,10 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nsmbayes._internal.figures import ROLES, STYLE
+from nsmbayes._internal.figures import figure as figure
+from nsmbayes._internal.figures import styled as styled
 from nsmbayes.errors import InputError
-
-P = ParamSpec("P")
-F = TypeVar("F", bound=Figure | None)
 
 
 class Look(NamedTuple):
@@ -41,45 +40,10 @@ LOOKS = {
 }
 
 # Data, weight and reference keep their colours in every figure.
-COLOURS = {name: look.colour for name, look in LOOKS.items()} | {
-    "data": "#5F5AA5",
-    "outlier": "#D55E00",
-    "weight": "#555555",
-    "prior": "#888888",
-    "truth": "#222222",
-    "clean": "#117733",
-}
+COLOURS = {name: look.colour for name, look in LOOKS.items()} | ROLES
 
 OUTLIERS = "outliers (known here, not to the method)"
 """The label of observations that a simulated data set knows to be outliers."""
-
-STYLE: Any = {
-    "font.size": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11,
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-    "savefig.dpi": 160,
-    "svg.hashsalt": "nsmbayes",
-}
-
-
-def styled(plot: Callable[P, F]) -> Callable[P, F]:
-    """A decorator: draw a figure in the package's style, and leave matplotlib's own settings as they are."""
-
-    @functools.wraps(plot)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> F:
-        with rc_context(STYLE):
-            return plot(*args, **kwargs)
-
-    return wrapped
-
-
-def figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """A figure with a flat list of axes."""
-    fig = Figure(figsize=size)
-    return fig, list(fig.subplots(rows, columns, squeeze=False).flat)
 
 
 def save(fig: Figure, folder: Path, name: str) -> Path:

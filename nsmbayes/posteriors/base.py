@@ -21,6 +21,7 @@ from nsmbayes.posteriors.caveats import warnings_about, wrapped
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.posteriors.outliers import SHOWN, Outlier, reasons_by_number
 from nsmbayes.posteriors.saving import save_posterior
+from nsmbayes.posteriors.sensitivity import Sensitivity, Variations, sensitivity_of
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.suspects import Suspects
 from nsmbayes.weights.excess import Factor
@@ -214,6 +215,17 @@ class Posterior(Sheltered, ABC):
     def _influence_of(self, rows: Int[np.ndarray, " k"]) -> Influence:
         """What `leave_one_out` says about some observations."""
         return Influence(*(each[rows] for each in self.leave_one_out()))
+
+    def sensitivity(self, *, refit: bool = True, seed: int = 0) -> Sensitivity:
+        """What the posterior hangs on: prior, learning rate, weight and noise levels, each changed a little.
+
+        In closed form it is computed again. Draws are reweighted, and sampled again (with `refit`) where the weights
+        cannot be trusted. Location, scatter and the factor by number stay as they are. See docs/calibration-map.md.
+        """
+        return sensitivity_of(self, self._variations(checks.integer(seed, "seed")), checks.flag(refit, "refit"))
+
+    def _variations(self, seed: int) -> Variations:
+        raise InputError(f"{self.label} has no prior density and no loss that could be evaluated at other choices.")
 
     def points(self, x: Any, name: str = "x", *, note: bool = False) -> Float[np.ndarray, "k d_x"]:
         """Other observations: a matrix, or a DataFrame with the columns of those it was built from in any order.

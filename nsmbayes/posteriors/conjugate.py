@@ -12,8 +12,10 @@ from nsmbayes.calibration import UNCHECKED, CalibrationResult, SurrogateCheck, S
 from nsmbayes.losses import Quadratic
 from nsmbayes.losses.conjugacy import diagonalise, direction_rates, gaussian_posterior
 from nsmbayes.losses.statistics import DataStatistics
+from nsmbayes.posteriors.alternatives import of_conjugate
 from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
+from nsmbayes.posteriors.sensitivity import Variations
 from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension
 from nsmbayes.suspects import BY_DISTANCE, Suspects
 
@@ -186,6 +188,10 @@ class ConjugatePosterior(Posterior):
     def with_prior(self, prior: Any) -> "ConjugatePosterior":
         """The posterior for another Gaussian prior, from the same sums and with the same beta."""
         return self._replace(prior=same_dimension(as_gaussian(prior), self.dim))
+
+    def _variations(self, seed: int) -> Variations:
+        del seed
+        return Variations(self.mean[None], of_conjugate(self, self._replace))
 
     def _notes(self) -> list[str]:
         said = [] if self.suspects is None else [self.suspects.describe()]

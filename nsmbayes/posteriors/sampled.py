@@ -17,9 +17,11 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import Loss, NSMLoss
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
+from nsmbayes.posteriors.alternatives import COMPRESSED, of_draws, of_target
 from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
+from nsmbayes.posteriors.sensitivity import Variations
 from nsmbayes.priors import (
     GaussianPrior,
     UnconstrainedPrior,
@@ -44,6 +46,7 @@ from nsmbayes.suspects import BY_DISTANCE, Suspects
 _PRIOR_DRAWS = 4000
 _INFLUENCE_DRAWS = 500
 _ERROR_DRAWS = 64
+_VARIED_DRAWS = 1000  # that are reweighted
 _ROW_LOSSES, _FEWEST = 20_000_000, 50  # losses for the influence of very many observations, and draws at least
 _FINER = 16  # rules for the noise by which the error of one is judged
 
@@ -127,6 +130,10 @@ class SampledPosterior(Posterior):
     def mse(self, theta_true: Any) -> float:
         """E |theta - theta_true|^2 over the draws."""
         return self._empirical.mse(checks.vector(theta_true, "theta_true", length=self.dim))
+
+    def _variations(self, seed: int) -> Variations:
+        del seed
+        return Variations(self._empirical.draws, of_draws(self._support, self._empirical.draws))
 
     def _more_columns(self, j: int | None = None) -> str:
         if self.result is None:
@@ -304,6 +311,12 @@ class GeneralisedPosterior(SampledPosterior):
             height=minima.values[0] - minima.values,
             fraction=np.bincount(nearest, minlength=len(minima.points)) / len(flat),
         )
+
+    def _variations(self, seed: int) -> Variations:
+        some, multiples = self.thinned(_VARIED_DRAWS), None if self.suspects is None else self.suspects.factor.values
+        why_not = "" if self.compression is None else COMPRESSED
+        found = of_target(self.target, some, seed, self.setting, self.dequantised, multiples, why_not=why_not)
+        return Variations(constrain_rows(self.target.prior, some), found)
 
     def _about_observations(self) -> str:
         return Posterior._about_observations(self)

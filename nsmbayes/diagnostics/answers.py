@@ -1,0 +1,173 @@
+"""Where the true parameters lie in posteriors: numbers that are uniform on [0, 1] if the posteriors are exact.
+
+- Ranks, one for each parameter: the fraction of the draws below the truth (Talts et al., 2018).
+- The level of the smallest central region that contains the truth: the region of `covers` and of the experiments.
+- TARP: the fraction of the draws that are closer to a reference point than the truth is (Lemos et al., 2023).
+
+A fraction of L draws is one of L + 1 numbers; with a uniform number that chooses within its step it is exactly uniform.
+"""
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+from tqdm import tqdm
+
+from nsmbayes.calibration import region_level
+from nsmbayes.errors import ConvergenceError, InputError
+from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, Posterior, SampledPosterior
+
+_DRAWS = 1000  # of posteriors in closed form
+_FEWEST = 20  # draws that a chain is thinned to, at least
+_BATCH = 50  # data sets in one call of `build_posteriors`, between which progress is shown
+_RIDGE = 1e-3  # relative to the number of data sets
+
+
+class Answers(NamedTuple):
+    """What is uniform for exact posteriors; a row for each data set, NaN where there is no posterior."""
+
+    ranks: Float[np.ndarray, "k d"]
+    levels: Float[np.ndarray, " k"]
+    tarp: Float[np.ndarray, " k"]
+    converged: Float[np.ndarray, " k"]
+    """1 if the posterior has converged, else 0."""
+    problems: tuple[str, ...]
+    """What went wrong or was warned of, one sentence for each data set concerned."""
+
+    @classmethod
+    def empty(cls, k: int, d: int) -> "Answers":
+        """Those of no posterior at all."""
+        nothing = np.full(k, np.nan)
+        return cls(np.full((k, d), np.nan), nothing, nothing.copy(), nothing.copy(), ())
+
+
+def can_batch(method: Any, beta: float | None) -> bool:
+    """Whether the method builds many posteriors at once, at this learning rate."""
+    build = getattr(method, "build_posteriors", None)
+    if build is None:
+        return False
+    return beta is not None or inspect.signature(build).parameters["beta"].default is not inspect.Parameter.empty
+
+
+def ask(
+    method: Any,
+    theta: Float[np.ndarray, "k d"],
+    x: Float[np.ndarray, "k n d_x"],
+    *,
+    beta: float | None,
+    batch: bool,
+    seed: int,
+    title: str,
+    progress: bool,
+) -> Answers:
+    """The answers of a method on data sets with known parameters."""
+    found, problems = Answers.empty(*theta.shape), []
+    references, scales = reference_points(theta, x)
+    rng = np.random.default_rng([seed, len(theta)])
+    within = rng.random((len(theta), theta.shape[1] + 1))
+    options: dict[str, Any] = {} if beta is None else {"beta": beta}
+    with tqdm(total=len(x), desc=title, unit="data sets", disable=not progress, mininterval=0.5) as bar:
+        for i, posterior in _posteriors(method, x, options, batch, seed, problems):
+            if posterior is not None:
+                draws, level = _draws_and_level(posterior, theta[i], seed + i)
+                closer = _closer(draws, theta[i], references[i], scales[i])
+                below = (draws < theta[i]).sum(axis=0)
+                position = (np.append(below, closer) + within[i]) / (len(draws) + 1)
+                exact = _gaussian_ranks(posterior, theta[i])
+                found.ranks[i] = position[:-1] if exact is None else exact
+                found.levels[i], found.tarp[i], found.converged[i] = level, position[-1], posterior.converged
+            bar.update()
+    return found._replace(problems=tuple(problems))
+
+
+class _Gaussian(NamedTuple):
+    """One of a batch of Gaussian posteriors."""
+
+    mean: Float[np.ndarray, " d"]
+    covariance: Float[np.ndarray, "d d"]
+    converged: bool = True
+
+
+def _posteriors(
+    method: Any, x: Float[np.ndarray, "k n d_x"], options: dict[str, Any], batch: bool, seed: int, problems: list[str]
+) -> Iterator[tuple[int, Any]]:
+    """The posteriors with the numbers of their data sets; None where there is none."""
+    if batch:
+        quiet = {"progress": False} if "progress" in inspect.signature(method.build_posteriors).parameters else {}
+        for start in range(0, len(x), _BATCH):
+            some = x[start : start + _BATCH]
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                found = method.build_posteriors(some, seed=seed + start, **options, **quiet)
+            problems.extend(str(each.message) for each in caught)
+            for i in range(len(some)):
+                single = isinstance(found, ConjugateBatch)
+                yield start + i, _Gaussian(found.mean[i], found.covariance[i]) if single else found[i]
+        return
+    for i, each in enumerate(x):
+        posterior = None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                posterior = method.build_posterior(each, seed=seed + i, **options)
+            except (InputError, ConvergenceError) as error:
+                problems.append(str(error))
+        problems.extend(str(one.message) for one in caught[:1])
+        yield i, posterior
+
+
+def _draws_and_level(
+    posterior: Posterior | _Gaussian, theta: Float[np.ndarray, " d"], seed: int
+) -> tuple[Float[np.ndarray, "m d"], float]:
+    """Draws that are about independent, and the level of the smallest central region that contains theta."""
+    if isinstance(posterior, _Gaussian | ConjugatePosterior):
+        mean, covariance = posterior.mean, posterior.covariance
+        root = np.linalg.cholesky(covariance)
+        draws = mean + np.random.default_rng([seed, 1]).standard_normal((_DRAWS, len(mean))) @ root.T
+        return draws, float(stats.chi2.cdf((np.linalg.solve(root, theta - mean) ** 2).sum(), len(mean)))
+    draws = posterior.chains(_DRAWS, 1, seed).reshape(-1, len(theta))
+    level = region_level(draws, theta)
+    if isinstance(posterior, SampledPosterior) and posterior.result is not None:
+        kept = int(np.clip(np.nan_to_num(posterior.result.ess_bulk.min()), _FEWEST, len(draws)))
+        draws = draws[:: -(-len(draws) // kept)]
+    return draws, level
+
+
+def _gaussian_ranks(posterior: Any, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"] | None:
+    """Ranks among infinitely many draws, where the posterior is Gaussian."""
+    if not isinstance(posterior, _Gaussian | ConjugatePosterior):
+        return None
+    return stats.norm.cdf(theta, posterior.mean, np.sqrt(np.diag(posterior.covariance)))
+
+
+def _closer(draws: np.ndarray, theta: np.ndarray, reference: np.ndarray, scale: np.ndarray) -> int:
+    distances, distance = ((((each - reference) / scale) ** 2).sum(axis=-1) for each in (draws, theta))
+    return int((distances < distance).sum())
+
+
+def reference_points(
+    theta: Float[np.ndarray, "k d"], x: Float[np.ndarray, "k n d_x"]
+) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d"]]:
+    """A reference point for each data set, and the units of distances to it.
+
+    Any point will do that does not know the data set's own parameters. Here it is a guess of them from the quartiles of
+    each column, by a linear regression on the other half of the data sets: so TARP also sees posteriors that do not
+    listen to the data, to which ranks are blind.
+    """
+    quartiles = np.quantile(x, (0.25, 0.5, 0.75), axis=1).transpose(1, 0, 2).reshape(len(x), -1)
+    centre, spread = np.median(quartiles, axis=0), stats.median_abs_deviation(quartiles, axis=0)
+    features = np.arcsinh((quartiles - centre) / np.where(spread > 0, spread, 1.0))
+    half = np.arange(len(x)) % 2 == 0
+    references, scales = np.empty_like(theta), np.empty_like(theta)
+    for own, other in ((half, ~half), (~half, half)):
+        mean, middle = theta[other].mean(axis=0), features[other].mean(axis=0)
+        F = features[other] - middle
+        slope = np.linalg.solve(F.T @ F + _RIDGE * len(F) * np.eye(F.shape[1]), F.T @ (theta[other] - mean))
+        references[own] = mean + (features[own] - middle) @ slope
+        std = theta[other].std(axis=0)
+        scales[own] = np.where(std > 0, std, 1.0)
+    return references, scales

@@ -1,0 +1,124 @@
+"""The calibration of a method, on data sets whose parameters are known."""
+
+from typing import Any
+
+import numpy as np
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import sheltered
+from nsmbayes.diagnostics.answers import Answers, ask, can_batch
+from nsmbayes.diagnostics.calibration_result import CalibrationMap
+from nsmbayes.diagnostics.trials import as_contamination, contaminated_trials, simulate_trials
+from nsmbayes.errors import InputError
+from nsmbayes.posteriors import Posterior
+
+_FEWEST, _ENOUGH = 20, 10  # data sets, and posteriors of them: fewer say next to nothing
+LEVELS = (0.5, 0.8, 0.95)
+_LIKELIHOODS = ("nle", "npe", "rsnle", "npe-rs")  # methods that estimate the Bayes posterior, not one of a loss
+
+
+@sheltered
+def calibration(
+    method: Any,
+    datasets: int = 200,
+    n: int = 100,
+    seed: int = 0,
+    *,
+    simulator: Any = None,
+    contamination: Any = None,
+    fraction: float | None = None,
+    around: Posterior | None = None,
+    beta: float | None = None,
+    levels: tuple[float, ...] = LEVELS,
+    batch: bool = True,
+    progress: bool = True,
+) -> CalibrationMap:
+    """How often a method's regions contain the truth, and where in its posteriors the truth lies.
+
+    Parameters are drawn from the prior, a data set is simulated at each of them, and the method is asked for its
+    posterior. See docs/calibration-map.md for how to read the result.
+
+    Args:
+        method: a trained method.
+        datasets: number of data sets, at least 20.
+        n: observations in each.
+        seed: decides everything that is random.
+        simulator: a `JaxSimulator`, a `NumpySimulator` or a task: what the data sets come from. Without one they come
+            from the method's own surrogate, if that is a mixture; such a map cannot see an error of the surrogate.
+        contamination: how to contaminate the data sets: a function (x, rng) -> x of one of them, or if `simulator` is a
+            task one of its contaminations or the name of it. The map then has both kinds of data, clean and not.
+        fraction: the fraction of outliers of a task's contamination, if not its usual one.
+        around: a posterior of this method. Parameters are then drawn from it, and the new observations are added to its
+            own before the method is asked: calibration where it matters for these data (posterior SBC).
+        beta: the learning rate; by default the method chooses one for each data set, as it does for users.
+        levels: the levels of the regions in `coverage`.
+        batch: whether to use the method's `build_posteriors` where it has one that can do without what is not given. It
+            is faster, and weighs observations by their distance alone.
+        progress: whether to show a progress bar.
+
+    Example:
+        >>> import nsmbayes as nsm
+        >>> task = nsm.tasks.get("gaussian")
+        >>> method = nsm.NSMBayesConj(task.prior, excess=None).append_simulations(*task.simulate(2_000, seed=0))
+        >>> _ = method.train(settings=nsm.TrainingSettings(max_epochs=2), progress=False)
+        >>> found = nsm.diagnostics.calibration(method, datasets=20, n=30, simulator=task, beta=0.5, progress=False)
+        >>> [(row.data, row.level) for row in found.coverage]
+        [('clean', 0.5), ('clean', 0.8), ('clean', 0.95)]
+    """
+    if not callable(getattr(method, "build_posterior", None)):
+        raise InputError(f"`method` must be a trained method, e.g. nsmbayes.NSMBayes; got {type(method).__name__}.")
+    datasets = checks.integer(datasets, "datasets", at_least=_FEWEST)
+    n, seed = checks.integer(n, "n", at_least=1), checks.integer(seed, "seed")
+    beta = checks.optional_positive(beta, "beta")
+    batch = checks.flag(batch, "batch") and can_batch(method, beta)
+    if around is not None:
+        checks.instance(around, "around", Posterior, "a posterior of the method")
+        if len(around.x) != around.n:
+            raise InputError("`around` must be a posterior with its observations: this one knows their sums alone.")
+    if fraction is not None and contamination is None:
+        raise InputError("`fraction` is that of a `contamination`, which is not given: pass one, or leave it out.")
+    kinds = {"clean": None}
+    if contamination is not None:
+        name, contaminate = as_contamination(contamination, simulator, fraction)
+        kinds[name if name != "clean" else "contaminated"] = contaminate
+    trials = simulate_trials(method, simulator, datasets=datasets, n=n, seed=seed, around=around)
+    answers: dict[str, Answers] = {}
+    for data, contaminate in kinds.items():
+        x = trials.x if contaminate is None else contaminated_trials(trials, contaminate, seed).x
+        if around is not None:
+            x = np.concatenate([np.broadcast_to(around.x, (datasets, *around.x.shape)), x], axis=1)
+        found = ask(
+            method, trials.theta, x, beta=beta, batch=batch, seed=seed, title=f"posteriors, {data}", progress=progress
+        )
+        if (given := int((~np.isnan(found.levels)).sum())) < _ENOUGH:
+            raise InputError(f"`method` gave a posterior for {given} of {datasets} data sets only. {found.problems[0]}")
+        answers[data] = found
+    return CalibrationMap(
+        label=method.label,
+        parameter_names=tuple(method.parameter_names),
+        n=n,
+        levels=tuple(checks.fraction(level, "levels") for level in levels),
+        source=trials.source,
+        how=_how(method, beta, batch, around),
+        generalised=getattr(method, "name", "") not in _LIKELIHOODS,
+        theta=trials.theta,
+        answers=answers,
+    )
+
+
+def _how(method: Any, beta: float | None, batch: bool, around: Posterior | None) -> str:
+    """How the posteriors were built, in sentences."""
+    said = []
+    if around is not None:
+        said.append(
+            f"Parameters are draws of the posterior given, and each posterior is that of its {around.n:,} observations "
+            "and the new ones together."
+        )
+    rate = "each with the learning rate that the method chose" if beta is None else f"all with beta = {beta:g}"
+    said.append(f"Posteriors were built {'many at once' if batch else 'one by one'}, {rate}.")
+    if batch and getattr(method, "excess", None) is not None:
+        said.append(
+            "So observations were weighted by their distance alone, unlike in build_posterior; batch=False takes "
+            "longer and weighs them as users have it."
+        )
+    return " ".join(said)
