@@ -46,7 +46,7 @@ class LikelihoodMethod(SurrogateMethod):
     """A method whose surrogate is a normalised density.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         surrogate: "mdn", "maf", or one with options of your own: `nsmbayes.MDN(...)`, `nsmbayes.MAF(...)`.
         grid_steps: for x whose columns take only multiples of a step (counts, days): the steps, 0 for a continuous
             column. Simulations and observations then get uniform noise of one step, so that they have a density.
@@ -113,6 +113,10 @@ class LikelihoodMethod(SurrogateMethod):
         part of every batch.
         """
         seed = checks.integer(seed, "seed")
+        if not self.surrogate.trainable:
+            raise InputError(
+                "This method uses an estimator of sbi, which is not trained here. Build another method, without it."
+            )
         data = self._data(seed)
         theta, x = data.theta, data.x
         self._warn_of_whole_numbers(x)
@@ -141,11 +145,12 @@ class LikelihoodMethod(SurrogateMethod):
             return replace(_TRAINING, learning_rate=2e-3, max_epochs=100)
         return _TRAINING
 
-    def adopt(self, other: "LikelihoodMethod | Density") -> Self:
+    def adopt(self, other: "LikelihoodMethod | Density", *, config: SurrogateConfig | None = None) -> Self:
         """Use the surrogate that another method has trained: NLE and NSM-Bayes can share one.
 
         Or a density of your own: a subclass of `nsmbayes.surrogates.Density`. Call `append_simulations` before with
         some of the simulations it was trained on: they tell where it can be trusted, and whether it is smooth enough.
+        It can be saved if `config` builds densities of its shape.
         """
         if isinstance(other, LikelihoodMethod):
             self._check_noise(other.density)
@@ -159,6 +164,7 @@ class LikelihoodMethod(SurrogateMethod):
         self._check_density(density, theta, x)
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
         self.history, self.interrupted = None, False
+        self.surrogate = self.surrogate if config is None else as_surrogate(config)
         self._learn(in_double(density), x)
         return self
 
@@ -257,8 +263,8 @@ class LikelihoodMethod(SurrogateMethod):
             lambda: self._blank(self.d_x, arrays)
         ):
             raise InputError(
-                "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, and "
-                "adopt it again."
+                "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, or "
+                "adopt it with a `config` that builds densities of its shape."
             )
         return arrays | {"x_range": self.x_range}
 

@@ -44,7 +44,7 @@ class NSMBayes(LikelihoodMethod):
     (`surrogates.NoisyFlow`).
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         weight: how observations are trusted as a function of their distance from the bulk; by default fully up to two
             robust standard deviations, and less at every noise level beyond twelve. With several columns, up to the
             distance that holds as many Gaussian observations, and beyond that plus ten.

@@ -44,7 +44,7 @@ class NSMBayesAmortised(NSMBayes):
     measured for every posterior, and said in its summary.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         options: those of `NSMBayes`. The surrogate must be a mixture density network, and there must be noise levels.
 
     Example:

@@ -57,7 +57,7 @@ class SampledPosterior(Posterior):
     def __init__(
         self,
         provenance: Provenance,
-        support: UnconstrainedPrior,
+        support: UnconstrainedPrior | None,
         draws: Float[np.ndarray, "chains draws d"],
         x: Float[np.ndarray, "n d_x"],
         *,
@@ -78,6 +78,8 @@ class SampledPosterior(Posterior):
     @functools.cached_property
     def prior(self) -> GaussianPrior | Empirical:
         """The prior, for tables and plots: itself if it is Gaussian, else by its draws."""
+        if self._support is None:
+            raise InputError("This posterior does not know its prior.")
         try:
             return as_gaussian(self._support.distribution)
         except InputError:

@@ -23,6 +23,8 @@ from nsmbayes.surrogates.mdn import MixtureDensityNetwork as MixtureDensityNetwo
 from nsmbayes.surrogates.mdn import init_mixture_density_network as init_mixture_density_network
 from nsmbayes.surrogates.noisy_flow import NoisyFlow as NoisyFlow
 from nsmbayes.surrogates.noisy_flow import init_noisy_flow as init_noisy_flow
+from nsmbayes.surrogates.sbi import SbiMAF as SbiMAF
+from nsmbayes.surrogates.sbi import SbiMDN as SbiMDN
 from nsmbayes.surrogates.scaling import Standardiser as Standardiser
 from nsmbayes.surrogates.scaling import fit_standardiser as fit_standardiser
 from nsmbayes.surrogates.smoothness import require_smooth as require_smooth
