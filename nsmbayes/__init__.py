@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from . import calibration as calibration
     from . import diagnostics as diagnostics
+    from . import interop as interop
     from . import losses as losses
     from . import plotting as plotting
     from . import posteriors as posteriors
@@ -92,6 +93,7 @@ _MODULES = (
     "posteriors",
     "robustness",
     "diagnostics",
+    "interop",
     "plotting",
     "report",
 )

@@ -25,6 +25,15 @@ class Table:
         return np.array(self.values, dtype=dtype, copy=copy)
 
 
+def data_frame(columns: dict[str, Any], rows: tuple[str, ...]) -> Any:
+    """Columns as a pandas DataFrame, with names for its rows."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise ImportError("A DataFrame needs pandas: pip install pandas.") from error
+    return pd.DataFrame(columns, index=pd.Index(rows, name="parameter"))
+
+
 def column_names(value: Any) -> Names:
     """The column names of a DataFrame or a table; None for an array, and for the numbers that pandas makes up."""
     columns = getattr(value, "column_names", getattr(value, "columns", None))

@@ -9,6 +9,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 from jaxtyping import Float
+from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import named_matrix
@@ -19,7 +20,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
 from nsmbayes.methods.base import SurrogateMethod, require_trained
-from nsmbayes.posteriors import GeneralisedPosterior
+from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch
 from nsmbayes.priors import draw_prior, unconstrained
 from nsmbayes.samplers import Compression, Sampler, as_sampler
 from nsmbayes.serialisation import fill_model, model_arrays, outline_shapes, require_array
@@ -214,6 +215,16 @@ class LikelihoodMethod(SurrogateMethod):
     @abstractmethod
     def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained."""
+
+    def build_posteriors(self, datasets: Sequence[Any], *, progress: bool = True, **options: Any) -> PosteriorBatch:
+        """The posteriors of many data sets (n, d_x), of which each may have another n, one after the other.
+
+        `options` are those of `build_posterior`. `NSMBayesAmortised(prior).adopt(method)` is faster for very many.
+        """
+        if len(datasets) == 0:
+            raise InputError("`datasets` must hold at least one data set.")
+        bar = tqdm(datasets, desc="posteriors", disable=not progress)
+        return PosteriorBatch(tuple(self.build_posterior(each, **options) for each in bar))
 
     def _posterior(
         self,

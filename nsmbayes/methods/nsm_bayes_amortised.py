@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
@@ -27,7 +27,7 @@ from nsmbayes.posteriors.amortised import sampled
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrained
 from nsmbayes.samplers import Target, rough_draws, summarise
 from nsmbayes.samplers.summaries import ACCEPTED
-from nsmbayes.surrogates import MDN, Density, MixtureDensity
+from nsmbayes.surrogates import MDN, Density, MixtureDensity, SbiMDN
 from nsmbayes.suspects import find_suspects
 from nsmbayes.weights import Weight, overall_many
 
@@ -67,7 +67,7 @@ class NSMBayesAmortised(NSMBayes):
             )
         if not self.whiten:
             raise InputError("`whiten` must be True for NSMBayesAmortised. Leave it out, or take NSMBayes.")
-        if not isinstance(self.surrogate, MDN):
+        if not isinstance(self.surrogate, MDN | SbiMDN):
             raise InputError(
                 f"`surrogate` must be a mixture density network for NSMBayesAmortised; got a "
                 f"{type(self.surrogate).__name__}. Leave it out, or take NSMBayes."
@@ -93,7 +93,7 @@ class NSMBayesAmortised(NSMBayes):
         """
         return self._build(x, prior=prior, beta=beta, weight=weight, seed=seed, excess=True)
 
-    def build_posteriors(
+    def build_posteriors(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         datasets: Sequence[Any],
         *,

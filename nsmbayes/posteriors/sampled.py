@@ -129,6 +129,9 @@ class SampledPosterior(Posterior):
         """E |theta - theta_true|^2 over the draws."""
         return self._empirical.mse(checks.vector(theta_true, "theta_true", length=self.dim))
 
+    def _extra(self) -> dict[str, Float[np.ndarray, " d"]]:
+        return {} if self.result is None else {"R-hat": self.result.r_hat, "ESS": self.result.ess_bulk}
+
     def _more_columns(self, j: int | None = None) -> str:
         if self.result is None:
             return ""

@@ -216,7 +216,7 @@ def test_every_z_score(x64, kind, z_score):
         ("made", {}, "twice differentiable"),
         ("zuko_maf", {}, "got ZukoFlow"),
         ("maf", {"use_batch_norm": True}, "batch normalisation"),
-        ("maf", {"embedding_net": torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.GLU())}, "a GLU"),
+        ("maf", {"embedding_net": torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.GLU())}, "a GLU"),
         ("mdn", {"embedding_net": torch.nn.LayerNorm(2)}, "embedding network for theta with a LayerNorm"),
         ("mdn", {"z_score_x": "transform_to_unconstrained", "x_dist": UNIT}, "no Gaussian mixture"),
     ],
@@ -359,7 +359,7 @@ D = torch.distributions
         D.Independent(D.Weibull(torch.ones(2) * 3, torch.ones(2) * 2), 1),
     ],
 )
-def test_priors(prior):
+def test_priors(x64, prior):
     """As they are, wherever a prior is accepted."""
     theta = prior.sample((100,))
     converted = as_prior(prior)

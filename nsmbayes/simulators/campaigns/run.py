@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes.calls import Caller, Outcome, RowStatus, Work, width_error
