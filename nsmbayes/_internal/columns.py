@@ -66,6 +66,7 @@ def named_matrix(
     width_is: str,
     of: str = "the simulations",
     note: bool = True,
+    missing: bool = False,
 ) -> Float[np.ndarray, "n d"]:
     """`value` as `checks.matrix` has it, with its columns in the order of the names `known`, those `of` something.
 
@@ -80,7 +81,7 @@ def named_matrix(
             f"`{argument}` has the columns {listed(found)}, but those of {of} are {listed(known)}. Select or rename "
             f"them, or pass the values alone, in the order of {of}: np.asarray({argument})."
         )
-    matrix = checks.matrix(value, argument, width=width, width_is=width_is)
+    matrix = checks.matrix(value, argument, width=width, width_is=width_is, missing=missing)
     if known is None:
         return matrix
     if found is None:

@@ -20,6 +20,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
 from nsmbayes.methods.base import SurrogateMethod, require_trained
+from nsmbayes.methods.missing import check_missing
 from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch
 from nsmbayes.priors import draw_prior, unconstrained
 from nsmbayes.samplers import Compression, Sampler, as_sampler
@@ -191,8 +192,17 @@ class LikelihoodMethod(SurrogateMethod):
     def _learn(self, density: Density, x: Float[np.ndarray, "m d_x"]) -> None:
         self._network, self._x_range = density, np.stack([x.min(axis=0), x.max(axis=0)])
 
-    def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:
-        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
+    def _observations(self, x: Any, missing: str | None = None) -> Float[np.ndarray, "n d_x"]:
+        may_miss = check_missing(missing)
+        like = "columns, like the simulations"
+        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is=like, missing=True)
+        cells = np.isnan(x)
+        if cells.any() and not may_miss:
+            raise InputError(
+                f"`x` has {cells.sum()} NaN (row {checks.shown(np.flatnonzero(cells.any(axis=1)))}). If they are cells "
+                "that were not observed, NSMBayes and NLE leave them out: build_posterior(x, missing='marginalise'). "
+                "Or drop the rows: x[np.isfinite(x).all(axis=1)]."
+            )
         low, high = self.x_range
         outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
         if outside.size:

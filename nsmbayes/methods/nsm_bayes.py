@@ -21,7 +21,9 @@ from nsmbayes.calibration import (
 from nsmbayes.errors import InputError
 from nsmbayes.losses import DEFAULT_NOISE_LEVELS, NLESetting, NSMSetting, check_noise_levels
 from nsmbayes.losses.cells import MANY_IN_LINE, Cells, CountedLoss
+from nsmbayes.losses.missing import MarginalSetting, MarginalWeighting
 from nsmbayes.methods.likelihood import LikelihoodMethod
+from nsmbayes.methods.missing import as_mixture, completed
 from nsmbayes.methods.nle import PAPER_FLOW
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.samplers import MANY, compress, trimmed_fit
@@ -113,7 +115,13 @@ class NSMBayes(LikelihoodMethod):
         return cls(prior, **(choices | options))
 
     def build_posterior(
-        self, x: Any, *, beta: float | None = None, weight: Weight | None = None, seed: int = 0
+        self,
+        x: Any,
+        *,
+        beta: float | None = None,
+        weight: Weight | None = None,
+        missing: str | None = None,
+        seed: int = 0,
     ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
@@ -125,12 +133,16 @@ class NSMBayes(LikelihoodMethod):
             x: the observations, outliers included.
             beta: the learning rate; by default what the method's calibration finds.
             weight: another weight than the method's own.
+            missing: "marginalise" if cells of `x` that are NaN were not observed: they are integrated out, exactly,
+                where the surrogate is a mixture, and rows are weighted by the columns that they have.
             seed: for the sampler and the calibration.
         """
-        x, seed = self._observations(x), checks.integer(seed, "seed")
+        x, seed = self._observations(x, missing), checks.integer(seed, "seed")
         dequantised = self._dequantise(x, seed, 1)
         if self._weight(x, weight).decays:
             dequantised = self._reined_in(dequantised)
+        if np.isnan(x).any():
+            return self._with_missing(x, dequantised, beta, weight, seed)
         suspects = self._suspects(dequantised, weight, seed)
         setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
         multiples = None if suspects is None else suspects.factor.values
@@ -164,6 +176,33 @@ class NSMBayes(LikelihoodMethod):
             compression=compression,
             suspects=suspects,
             by_distance=self.excess is not None and suspects is None,
+        )
+
+    def _with_missing(
+        self,
+        x: Float[np.ndarray, "n d_x"],
+        dequantised: Float[np.ndarray, "n d_x"],
+        beta: float | None,
+        weight: Weight | None,
+        seed: int,
+    ) -> GeneralisedPosterior:
+        """The posterior of observations with missing cells; see `losses.missing`."""
+        density = as_mixture(self.density)
+        whole = completed(self.support, density, dequantised, seed)
+        suspects = self._suspects(whole, weight, seed)
+        centre = self._location_scatter(whole) if suspects is None else suspects.centre
+        weighting = MarginalWeighting(self.weight if weight is None else as_weight(weight), centre)
+        setting = MarginalSetting(density, weighting, self.noise_levels, self.whiten)
+        loss, near = setting.loss(dequantised), None
+        if suspects is not None:
+            loss, near = loss.reweighted(suspects.factor.values), suspects.near
+        problem = SampledProblem(self.support, loss, len(x), self.sampler, near)
+        chosen, result = 1.0 if beta is None else checks.positive(beta, "beta"), None
+        if beta is None and self.calibration is not None:
+            result = self.calibration.calibrate(problem, seed=seed)
+            chosen = result.beta
+        return self._posterior(
+            x, dequantised, setting, problem, beta=chosen, calibration=result, seed=seed, suspects=suspects
         )
 
     def setting(

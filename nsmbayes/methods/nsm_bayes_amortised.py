@@ -80,6 +80,7 @@ class NSMBayesAmortised(NSMBayes):
         prior: Any = None,
         beta: float | None = None,
         weight: Weight | None = None,
+        missing: str | None = None,
         seed: int = 0,
     ) -> AmortisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
@@ -89,8 +90,14 @@ class NSMBayesAmortised(NSMBayes):
             prior: another prior than the method's own.
             beta: the learning rate; by default what the method's calibration finds.
             weight: another weight than the method's own.
+            missing: not for this method; see `NSMBayes`.
             seed: for the sampler and the calibration.
         """
+        if missing is not None:
+            raise InputError(
+                "`missing` must be left out for NSMBayesAmortised. Missing cells are integrated out by NSMBayes, which "
+                "can use the same network: NSMBayes(prior).adopt(method)."
+            )
         return self._build(x, prior=prior, beta=beta, weight=weight, seed=seed, excess=True)
 
     def build_posteriors(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -234,7 +234,8 @@ class Posterior(Sheltered, ABC):
         With `note`, columns without names cause a warning where there are names.
         """
         width, like = self.x.shape[1], "columns, like the observations"
-        return named_matrix(x, name, self.x_names, width=width, width_is=like, of="its observations", note=note)
+        of, missing = "its observations", bool(np.isnan(self.x).any())
+        return named_matrix(x, name, self.x_names, width=width, width_is=like, of=of, note=note, missing=missing)
 
     def _thetas(self, theta: Any) -> Float[np.ndarray, "... d"]:
         theta = checks.finite_array(theta, "theta")

@@ -17,6 +17,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import Loss, NSMLoss
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
+from nsmbayes.losses.missing import MarginalLoss
 from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
@@ -190,6 +191,8 @@ class GeneralisedPosterior(SampledPosterior):
     ):
         said = [result.note, *(each.describe() for each in (suspects, compression) if each is not None)]
         said += [BY_DISTANCE] if by_distance else []
+        if cells := int(np.isnan(x).sum()):
+            said.append(f"{cells:,} of {x.size:,} cells were not observed, and are integrated out.")
         result = result._replace(note="\n".join(filter(None, said)))
         super().__init__(
             provenance,
@@ -275,7 +278,7 @@ class GeneralisedPosterior(SampledPosterior):
             multiples = None if multiples is None else multiples[some]
         some = self.thinned(_ERROR_DRAWS)
         finer = self.setting.loss(x, rules=_FINER, seed=1)
-        if multiples is not None and isinstance(finer, NSMLoss):
+        if multiples is not None and isinstance(finer, NSMLoss | MarginalLoss):
             finer = finer.reweighted(multiples)
         losses = [map_rows(total_loss, some, self.target._replace(loss=one)) for one in (loss, finer)]
         return float(self.beta * np.sqrt(self.n / len(x)) * np.std(losses[0] - losses[1]))

@@ -40,7 +40,8 @@ _OPTIONAL = {
     "calibration.minimiser": "d",
 }
 _KINDS = {"influence.reliable": "b", "result.divergences": "iu", "suspects.column": "iu"}  # all others are floats
-_DIAGNOSTICS = (  # may be unknown or infinite
+_MAY_BE_UNKNOWN = (  # cells of x that were not observed, and diagnostics
+    "x",
     "influence.kl",
     "result.r_hat",
     "result.ess_bulk",
@@ -116,8 +117,10 @@ def check_values(arrays: dict[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if array.dtype.kind not in _KINDS.get(name, "f"):
             raise InputError(f"The saved array {name!r} must not hold {array.dtype}. {_FOREIGN}")
-        if name not in _DIAGNOSTICS:
+        if name not in _MAY_BE_UNKNOWN:
             require_array(arrays, name)
+    if np.isinf(arrays["x"]).any():
+        raise InputError(f"The saved array 'x' has infinite values. {_FOREIGN}")
     weights, variances = arrays["weights"], np.diag(arrays["covariance"])
     if (weights < 0).any() or (weights > 1 + 1e-9).any() or (variances <= 0).any():
         raise InputError(f"The saved weights must lie in [0, 1] and variances be positive. {_FOREIGN}")
