@@ -38,16 +38,12 @@ def test_what_is_missing_is_a_problem(capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [
-        (["nsmbayes", "cer"], ["certify"]),
-        (["nsmbayes", "infer", "--hea"], ["--header"]),
-        (["nsmbayes", "infer", "x"], []),
-    ],
+    [("nsmbayes cer", ["certify"]), ("nsmbayes infer --hea", ["--header"]), ("nsmbayes infer x", [])],
 )
 def test_bash_completes_commands_and_options(words, expected, capsys):
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    ask = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _nsmbayes; echo ${{COMPREPLY[@]}}"
+    ask = f"COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; _nsmbayes; echo ${{COMPREPLY[@]}}"
     done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert done.stdout.split() == expected
