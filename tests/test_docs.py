@@ -19,7 +19,7 @@ from nsmbayes.cli import main
 from nsmbayes.experiments import catalogue
 
 RUN = ("README.md", "docs/tutorial-gnk.md", "docs/your-own-simulator.md", "docs/campaigns.md", "docs/amortised.md")
-TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md")
+TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md", "docs/tutorial-newcomb.md", "docs/tutorial-stars.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 ELSEWHERE = ("LocalCluster", "SLURMCluster", "KubeCluster")  # blocks that need a cluster, or take long

@@ -96,11 +96,14 @@ class TrainedMethod(Method):
         """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row.
 
         The column names of a DataFrame `x` are remembered: observations are later brought into this order by name. A
-        DataFrame `theta` is brought into the order of `parameter_names`, if they were given.
+        DataFrame `theta` is brought into the order of `parameter_names`, or names the parameters, if they have no names.
         """
         known = self.parameter_names if self._has_names and column_names(theta) is not None else None
         like = "columns, one per parameter of the prior"
+        found = column_names(theta)
         theta = named_matrix(theta, "theta", known, width=self.dim, width_is=like, of="`parameter_names`")
+        if not self._has_names and found is not None:
+            self.parameter_names, self._has_names = check_names(found, "columns of `theta`", self.dim), True
         names = self._names_with(column_names(x))
         width = self._simulations[0][1].shape[1] if self._simulations else None
         if width is None and names is not None:
