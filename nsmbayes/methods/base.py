@@ -96,7 +96,7 @@ class TrainedMethod(Method):
         """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row.
 
         The column names of a DataFrame `x` are remembered: observations are later brought into this order by name. A
-        DataFrame `theta` is brought into the order of `parameter_names`, or names the parameters, if they have no names.
+        DataFrame `theta` is brought into the order of `parameter_names`, or names the parameters if they have no names.
         """
         known = self.parameter_names if self._has_names and column_names(theta) is not None else None
         like = "columns, one per parameter of the prior"
