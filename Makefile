@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo reproduce test test-slow test-baselines test-bench test-interop lint fuzz attacks lock verify sbom bench bench-check
-.PHONY: bench-sbi clean help
+.PHONY: bench-sbi dist clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -64,6 +64,13 @@ bench-check: $(VENV)/.dev  ## measure again and name what got worse than the sto
 
 bench-sbi: $(INTEROP)/.dev  ## measure beside sbi: about half an hour, most of it spent by sbi
 	$(INTEROP)/bin/python -m bench sbi
+
+dist: $(VENV)/.dev  ## build wheel and sdist into dist/, and check what is in them
+	rm -rf dist
+	test -x build/backend/bin/python || $(PYTHON) -m venv build/backend
+	build/backend/bin/python -m pip install --quiet hatchling
+	build/backend/bin/python -m hatchling build -d dist
+	$(BIN)/python -m tools.dist dist
 
 clean:  ## remove everything that was built or installed
 	rm -rf $(VENV) $(INTEROP) demo build dist .pytest_cache .ruff_cache .hypothesis

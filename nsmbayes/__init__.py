@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nsmbayes.errors import NotTrainedError as NotTrainedError
     from nsmbayes.errors import SimulationError as SimulationError
     from nsmbayes.errors import TrainingError as TrainingError
+    from nsmbayes.interop import from_sbi as from_sbi
     from nsmbayes.methods import ACE as ACE
     from nsmbayes.methods import GBISR as GBISR
     from nsmbayes.methods import NLE as NLE
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from nsmbayes.methods import NSMBayesConj as NSMBayesConj
     from nsmbayes.methods import load as load
     from nsmbayes.priors import GaussianPrior as GaussianPrior
+    from nsmbayes.priors import IndependentPrior as IndependentPrior
     from nsmbayes.robustness import certify as certify
     from nsmbayes.simulators import BatchSimulator as BatchSimulator
     from nsmbayes.simulators import CommandSimulator as CommandSimulator
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
     from . import calibration as calibration
     from . import diagnostics as diagnostics
+    from . import interop as interop
     from . import losses as losses
     from . import plotting as plotting
     from . import posteriors as posteriors
@@ -57,7 +60,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "errors": ("InputError", "NotTrainedError", "TrainingError", "ConvergenceError", "BudgetError", "SimulationError"),
-    "priors": ("GaussianPrior",),
+    "priors": ("GaussianPrior", "IndependentPrior"),
     "simulators": ("JaxSimulator", "NumpySimulator", "BatchSimulator", "CommandSimulator", "simulate_sets"),
     "simulators.campaigns": ("simulate", "Campaign", "merge_campaigns"),
     "surrogates": ("MDN", "MAF"),
@@ -77,6 +80,7 @@ _NAMES = {
         "load",
     ),
     "diagnostics": ("metrics",),
+    "interop": ("from_sbi",),
 }
 _MODULES = (
     "tasks",
@@ -89,6 +93,7 @@ _MODULES = (
     "posteriors",
     "robustness",
     "diagnostics",
+    "interop",
     "plotting",
     "report",
 )

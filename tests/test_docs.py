@@ -26,7 +26,7 @@ RUN = (
     "docs/amortised.md",
     "docs/calibration-map.md",
 )
-TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md")
+TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md", "docs/tutorial-newcomb.md", "docs/tutorial-stars.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 ELSEWHERE = ("LocalCluster", "SLURMCluster", "KubeCluster")  # blocks that need a cluster, or take long

@@ -1,11 +1,15 @@
-"""Pins, hashes and the list of what is installed agree."""
+"""Pins, hashes and the list of what is installed agree; what is built holds what it should."""
 
 import importlib.metadata
 import json
 import re
+import tarfile
+import zipfile
 from pathlib import Path
 
-from tools import lock, sbom
+import pytest
+
+from tools import dist, lock, sbom
 
 ROOT = Path(__file__).parents[1]
 
@@ -47,3 +51,33 @@ def test_the_bill_of_materials_lists_what_is_installed(monkeypatch):
     assert found["jax"]["purl"] == f"pkg:pypi/jax@{found['jax']['version']}"
     assert found["jax"]["hashes"][0]["alg"] == "SHA-256"
     assert bill["metadata"]["component"]["name"] == "nsmbayes"
+
+
+def archives(folder, *, wheel=(), sdist=()):
+    with zipfile.ZipFile(folder / "nsmbayes-0.1.0-py3-none-any.whl", "w") as made:
+        for name in ("nsmbayes/__init__.py", "nsmbayes/py.typed", "nsmbayes-0.1.0.dist-info/entry_points.txt", *wheel):
+            made.writestr(name, "")
+    with tarfile.open(folder / "nsmbayes-0.1.0.tar.gz", "w:gz") as made:
+        for name in (*dist.SDIST, *sdist):
+            made.addfile(tarfile.TarInfo(f"nsmbayes-0.1.0/{name}/x"))
+
+
+def test_a_wheel_with_the_package_alone_is_accepted(tmp_path, capsys):
+    archives(tmp_path)
+    assert dist.main(tmp_path) == 0
+    assert "hold what they should" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stray", ["tests/test_x.py", "bench/x.py", "docs/index.md", "nsmbayes/data.csv"])
+def test_a_wheel_with_more_is_refused(tmp_path, capsys, stray):
+    archives(tmp_path, wheel=[stray])
+    assert dist.main(tmp_path) == 1
+    assert f"holds {stray}" in capsys.readouterr().out
+
+
+def test_an_incomplete_build_is_refused(tmp_path, capsys, monkeypatch):
+    assert dist.main(tmp_path) == 1
+    archives(tmp_path)
+    monkeypatch.setattr(dist, "SDIST", (*dist.SDIST, "hashes.txt"))
+    assert dist.main(tmp_path) == 1
+    assert "lacks hashes.txt" in capsys.readouterr().out

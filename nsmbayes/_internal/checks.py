@@ -46,9 +46,15 @@ def finite_array(value: Any, name: str) -> Float[np.ndarray, "..."]:
 
 
 def matrix(
-    value: Any, name: str, *, width: int | None = None, min_rows: int = 1, width_is: str = "columns"
+    value: Any,
+    name: str,
+    *,
+    width: int | None = None,
+    min_rows: int = 1,
+    width_is: str = "columns",
+    missing: bool = False,
 ) -> Float[np.ndarray, "n d"]:
-    """`value` as a finite float64 matrix with one observation per row.
+    """`value` as a finite float64 matrix with one observation per row; with `missing`, some of its cells may be NaN.
 
     A flat vector is read as n observations of one number each, if `width` allows it.
     """
@@ -69,14 +75,34 @@ def matrix(
             f"`{name}` needs at least {min_rows} row{'s' if min_rows > 1 else ''}; got {array.shape[0]}. "
             "Pass more observations."
         )
+    if missing:
+        _check_cells(array, name)
+        return array
     bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
     if bad.size:
         raise InputError(
             f"`{name}` has {bad.size} row{'s' if bad.size > 1 else ''} with NaN or infinite values "
             f"(row {shown(bad)}). Drop them with {name}[np.isfinite({name}).all(axis=1)], or find out where they "
-            "come from."
+            f"come from.{_about_cells(array, name)}"
         )
     return array
+
+
+def _about_cells(array: Float[np.ndarray, "n d"], name: str) -> str:
+    """Who can do without single cells, where it is they that are missing."""
+    alone = name == "x" and array.shape[1] > 1 and not np.isinf(array).any() and not np.isnan(array).all(axis=1).any()
+    return " Observations may lack single cells in NSMBayes and NLE: missing='marginalise'." if alone else ""
+
+
+def _check_cells(array: Float[np.ndarray, "n d"], name: str) -> None:
+    """Refuse infinite cells, and rows and columns that have no cell at all."""
+    if np.isinf(array).any():
+        rows = np.flatnonzero(np.isinf(array).any(axis=1))
+        raise InputError(f"`{name}` has infinite values (row {shown(rows)}); a missing cell is NaN.")
+    for axis, what in ((1, "row"), (0, "column")):
+        empty = np.flatnonzero(np.isnan(array).all(axis=axis))
+        if empty.size:
+            raise InputError(f"`{name}` has no value at all in {what} {shown(empty)}. Drop it.")
 
 
 def vector(value: Any, name: str, *, length: int | None = None) -> Float[np.ndarray, " d"]:

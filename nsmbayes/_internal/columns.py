@@ -25,6 +25,15 @@ class Table:
         return np.array(self.values, dtype=dtype, copy=copy)
 
 
+def data_frame(columns: dict[str, Any], rows: tuple[str, ...]) -> Any:
+    """Columns as a pandas DataFrame, with names for its rows."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise ImportError("A DataFrame needs pandas: pip install pandas.") from error
+    return pd.DataFrame(columns, index=pd.Index(rows, name="parameter"))
+
+
 def column_names(value: Any) -> Names:
     """The column names of a DataFrame or a table; None for an array, and for the numbers that pandas makes up."""
     columns = getattr(value, "column_names", getattr(value, "columns", None))
@@ -57,6 +66,7 @@ def named_matrix(
     width_is: str,
     of: str = "the simulations",
     note: bool = True,
+    missing: bool = False,
 ) -> Float[np.ndarray, "n d"]:
     """`value` as `checks.matrix` has it, with its columns in the order of the names `known`, those `of` something.
 
@@ -71,7 +81,7 @@ def named_matrix(
             f"`{argument}` has the columns {listed(found)}, but those of {of} are {listed(known)}. Select or rename "
             f"them, or pass the values alone, in the order of {of}: np.asarray({argument})."
         )
-    matrix = checks.matrix(value, argument, width=width, width_is=width_is)
+    matrix = checks.matrix(value, argument, width=width, width_is=width_is, missing=missing)
     if known is None:
         return matrix
     if found is None:

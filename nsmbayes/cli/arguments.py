@@ -32,6 +32,18 @@ PRESETS = ("default", "paper")
 OUTLIERS = 15
 
 
+_STORY = """\
+from your simulator to a posterior:
+  nsmbayes simulate my_module:simulator --prior prior.json -m 10000 --out campaign.zarr
+  nsmbayes train campaign.zarr --out model
+  nsmbayes infer model data.csv --out result        summary, posterior.json, draws.csv, report.html
+  nsmbayes certify model data.csv                   what is proved, and which rows are distrusted
+
+nsmbayes COMMAND --help has the options of each. Progress is shown on terminals only, and not with --quiet.
+exit codes: 0 done; 1 certify: not robust, doctor: a problem; 2 an error; 130 Ctrl-C; 141 the reader is gone.
+"""
+
+
 class Command(NamedTuple):
     """What `--help` says about a command, and the function that adds its options."""
 
@@ -42,7 +54,10 @@ class Command(NamedTuple):
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line; the chosen command is `command` of its result."""
     top = argparse.ArgumentParser(
-        prog="nsmbayes", description="nsmbayes: amortised, provably robust simulation-based inference."
+        prog="nsmbayes",
+        description="nsmbayes: amortised, provably robust simulation-based inference.",
+        epilog=_STORY,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"nsmbayes {__version__}")
     commands = top.add_subparsers(required=True, metavar="command", dest="command")
@@ -133,6 +148,14 @@ def _bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="file for the measurements")
 
 
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, help="file for what was found")
+
+
+def _completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh"), help='e.g. eval "$(nsmbayes completion bash)"')
+
+
 COMMANDS = {
     "demo": Command("Train on the g-and-k task, infer from contaminated data, and write a report.", _demo),
     "simulate": Command("Run your own simulator, on one core or many, and store what it makes.", _simulate),
@@ -145,4 +168,6 @@ COMMANDS = {
     ),
     "reproduce": Command("Run an experiment of the paper, or another one, and score the posteriors.", _reproduce),
     "bench": Command("Measure what this machine does: training, posteriors, compilation; a minute or two.", _bench),
+    "doctor": Command("Tell whether all works here: versions, devices, the cache of compiled programs.", _doctor),
+    "completion": Command("Print a script that completes commands and options in a shell.", _completion),
 }

@@ -1,4 +1,4 @@
-"""The command line: nsmbayes demo | simulate | train | infer | certify | reproduce | bench."""
+"""The command line: nsmbayes demo | simulate | train | infer | certify | reproduce | bench | doctor | completion."""
 
 import argparse
 import importlib
@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = No
     With `effort`, networks are trained and posteriors sampled with less work than usual, for a trial run.
     """
     options = parser().parse_args(arguments)
+    options.quiet = options.quiet or not sys.stderr.isatty()
     try:
         with prompt_interrupts(), warnings.catch_warnings():
             warnings.showwarning = _show_warning

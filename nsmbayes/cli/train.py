@@ -6,7 +6,6 @@ from typing import Any
 from nsmbayes._internal import checks
 from nsmbayes.errors import InputError
 from nsmbayes.methods import METHODS, SurrogateMethod
-from nsmbayes.priors import as_gaussian
 from nsmbayes.simulators.campaigns import Campaign, read_prior
 
 
@@ -16,13 +15,6 @@ def run(options: argparse.Namespace) -> int:
     kind: Any = known[checks.choice(options.method, "method", tuple(known))]
     campaign = Campaign(options.campaign)
     prior = campaign.prior if options.prior is None else read_prior(options.prior)[0]
-    try:
-        prior = as_gaussian(prior)
-    except InputError:
-        raise InputError(
-            f"`prior` of {options.campaign} is a {type(prior).__name__}, and only methods with a Gaussian prior can be "
-            "saved. Pass one with --prior, or train in Python: NSMBayes(prior).append_simulations(...).train()."
-        ) from None
     if options.out.exists() and not options.overwrite:
         raise InputError(f"`--out` {options.out} exists already. Choose another, or pass --overwrite.")
     steps = None if options.grid_steps is None else tuple(map(float, options.grid_steps.split(",")))

@@ -8,3 +8,5 @@ from nsmbayes.diagnostics.kernels import median_lengthscale as median_lengthscal
 from nsmbayes.diagnostics.metrics import covers as covers
 from nsmbayes.diagnostics.metrics import mmd2 as mmd2
 from nsmbayes.diagnostics.metrics import mse as mse
+
+__all__ = ["mmd2", "mse", "covers", "median_lengthscale"]

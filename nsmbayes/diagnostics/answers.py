@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from nsmbayes.calibration import region_level
 from nsmbayes.errors import ConvergenceError, InputError

@@ -1,4 +1,4 @@
-"""From sbi: likelihood estimators that the sbi package has trained, and torch priors, converted for this package.
+"""From sbi: likelihood estimators that the sbi package has trained, converted for this package.
 
 Weights are copied and nothing is trained again: the result is JAX in double precision, without torch. torch and sbi are
 imported where they are needed and nowhere else.
@@ -8,49 +8,81 @@ import warnings
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.methods.likelihood import LikelihoodMethod
-from nsmbayes.priors import GaussianPrior
-from nsmbayes.surrogates import MaskedAutoregressiveFlow, Standardiser
-from nsmbayes.surrogates.sbi import Affine, Chain, MaskedAffine, Reorder, SbiMixture
+from nsmbayes.methods.nsm_bayes import NSMBayes
+from nsmbayes.surrogates import MaskedAutoregressiveFlow, Scalers, Standardiser
+from nsmbayes.surrogates.sbi import Affine, Chain, Embedding, MaskedAffine, Reorder, SbiMixture, config_of, sbi_flow
+
+_ACTIVATIONS = {
+    "ReLU": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softplus": "softplus", "ELU": "elu", "SiLU": "silu",
+    "LeakyReLU": "leaky_relu",
+}  # fmt: skip
+_DEFAULTS = {"beta": 1, "alpha": 1.0, "negative_slope": 0.01}
 
 _Method = TypeVar("_Method", bound=LikelihoodMethod)
 
 
-def adopt(method: _Method, estimator: Any, theta: Any, x: Any) -> _Method:
-    """Let `method` use a likelihood estimator that sbi has trained, instead of training one; returns `method`.
+def from_sbi(
+    estimator: Any, prior: Any, theta: Any, x: Any, *, method: type[LikelihoodMethod] = NSMBayes, **options: Any
+) -> Any:
+    """A trained method from a likelihood estimator that sbi has trained: nothing is trained again.
 
     Args:
-        method: an `nsmbayes.NLE` or `nsmbayes.NSMBayes`. A flow needs `NSMBayes(prior, noise_levels=(0,))`: only
-            mixtures can be smoothed exactly.
-        estimator: what `NLE(...).append_simulations(theta, x).train()` of sbi returned; see `from_sbi`.
+        estimator: what `NLE(...).append_simulations(theta, x).train()` of sbi returned; see `density_from_sbi`.
+        prior: the torch prior, or any other that this package accepts.
         theta: the parameters it was trained on, (m, d_theta); a torch tensor is fine.
         x: the simulations it was trained on, (m, d_x). Observations outside their range cause a warning later.
+        method: `nsmbayes.NSMBayes`, `nsmbayes.NSMBayesAmortised` or `nsmbayes.NLE`.
+        options: those of the method. With a flow `noise_levels` are (0,): only mixtures can be smoothed exactly.
+
+    The method can be saved, and loaded where there is no torch.
+
+    Example:
+        >>> import nsmbayes as nsm
+        >>> nsm.from_sbi("an estimator", nsm.GaussianPrior([0.0], [1.0]), [[0.0]], [[0.0]], method="nle")
+        Traceback (most recent call last):
+        nsmbayes.errors.InputError: `method` must be nsmbayes.NSMBayes, NSMBayesAmortised or NLE; got 'nle'.
+    """
+    if not (isinstance(method, type) and issubclass(method, LikelihoodMethod)):
+        raise InputError(f"`method` must be nsmbayes.NSMBayes, NSMBayesAmortised or NLE; got {method!r:.60}.")
+    density = density_from_sbi(estimator)
+    if not density.smoothable and issubclass(method, NSMBayes):
+        options = {"noise_levels": (0.0,)} | options
+    return _adopted(method(prior, **options), density, theta, x)
+
+
+def adopt(method: _Method, estimator: Any, theta: Any, x: Any) -> _Method:
+    """Let a method of your own use a likelihood estimator that sbi has trained; returns `method`. See `from_sbi`.
+
+    A flow needs `NSMBayes(prior, noise_levels=(0,))`.
     """
     if not isinstance(method, LikelihoodMethod):
         raise InputError(
             f"`method` must be an nsmbayes.NLE or nsmbayes.NSMBayes; got {type(method).__name__}, whose surrogate is "
             "of another kind."
         )
-    density = from_sbi(estimator)
+    return _adopted(method, density_from_sbi(estimator), theta, x)
+
+
+def _adopted(method: _Method, density: SbiMixture | MaskedAutoregressiveFlow, theta: Any, x: Any) -> _Method:
     d_theta, d_x = len(density.scale_theta.scale), len(density.scale_x.scale)
     checks.matrix(theta, "theta", width=d_theta, width_is="columns, like the condition of `estimator`")
     checks.matrix(x, "x", width=d_x, width_is="columns, like the input of `estimator`")
-    return method.append_simulations(theta, x).adopt(density)
+    return method.append_simulations(theta, x).adopt(density, config=config_of(density))
 
 
 @double_precision
-def from_sbi(estimator: Any) -> SbiMixture | MaskedAutoregressiveFlow:
+def density_from_sbi(estimator: Any) -> SbiMixture | MaskedAutoregressiveFlow:
     """The density q(x | theta) of an estimator that sbi's NLE has trained, as an nsmbayes surrogate.
 
     `density_estimator="mdn"` becomes a Gaussian mixture, which noise levels can smooth exactly, and "maf" a masked
     autoregressive flow. Anything that is not twice differentiable in x is refused: score matching needs both
-    derivatives. Z-scoring is converted; embedding networks are refused.
+    derivatives. Z-scoring is converted, and embedding networks of theta that are plain layers.
 
     sbi does not bound theta before its network sees it, so that far outside the prior the density extrapolates.
     """
@@ -74,26 +106,6 @@ def from_sbi(estimator: Any) -> SbiMixture | MaskedAutoregressiveFlow:
     return _mixture(estimator) if isinstance(estimator, MixtureDensityEstimator) else _flow(estimator)
 
 
-def prior_from_torch(prior: Any) -> Any:
-    """A prior for this package from a torch distribution: a normal one, or sbi's `BoxUniform`."""
-    from torch import distributions  # pyright: ignore[reportMissingImports]
-
-    base = prior
-    while isinstance(base, distributions.Independent):
-        base = base.base_dist
-    if isinstance(base, distributions.MultivariateNormal):
-        return GaussianPrior(base.loc, base.covariance_matrix)
-    if isinstance(base, distributions.Normal):
-        return GaussianPrior(base.loc, base.scale**2)
-    if isinstance(base, distributions.Uniform):
-        low, high = (checks.vector(bound, "prior") for bound in (base.low, base.high))
-        return dist.Uniform(jnp.asarray(low), jnp.asarray(high)).to_event(1)
-    raise InputError(
-        f"`prior` must be a torch Normal, MultivariateNormal or Uniform (BoxUniform); got {type(prior).__name__}. "
-        "Write it as a numpyro distribution instead."
-    )
-
-
 def _mixture(estimator: Any) -> SbiMixture:
     from torch import nn  # pyright: ignore[reportMissingImports]
 
@@ -103,6 +115,7 @@ def _mixture(estimator: Any) -> SbiMixture:
             "no Gaussian mixture in x. Train it with z_score_x='independent'."
         )
     net, d_x = estimator.net, estimator.input_shape[0]
+    scale_theta, embedding = _condition(estimator)
     steps = list(net._hidden_net) if isinstance(net._hidden_net, nn.Sequential) else [net._hidden_net]
     if [type(step) for step in steps] != [nn.Linear, nn.ReLU] * (len(steps) // 2):
         raise InputError(
@@ -120,8 +133,9 @@ def _mixture(estimator: Any) -> SbiMixture:
         scale_x=_standardiser(d_x, estimator._transform_shift, estimator._transform_scale)
         if estimator.has_input_transform
         else _standardiser(d_x),
-        scale_theta=_scale_theta(estimator),
+        scale_theta=scale_theta,
         epsilon=float(net._epsilon),
+        embedding=embedding,
     )
 
 
@@ -168,15 +182,8 @@ def _flow(estimator: Any) -> MaskedAutoregressiveFlow:
             "kurtosis. Train density_estimator='mdn' instead.",
             stacklevel=4,
         )
-    return MaskedAutoregressiveFlow(
-        transform=Chain(tuple(converted)),
-        scale_x=scale_x,
-        scale_theta=_scale_theta(estimator),
-        probes=None,
-        squash=False,
-        activation="tanh",
-        floor=0.0,
-    )
+    scale_theta, embedding = _condition(estimator)
+    return sbi_flow(Chain(tuple(converted), embedding), Scalers(scale_x, scale_theta))
 
 
 def _masked_affine(part: Any) -> MaskedAffine:
@@ -195,21 +202,46 @@ def _masked_affine(part: Any) -> MaskedAffine:
     )
 
 
-def _scale_theta(estimator: Any) -> Standardiser:
+def _condition(estimator: Any) -> tuple[Standardiser, Embedding]:
+    """How theta is standardised, and the layers that it goes through before the network."""
     from sbi.utils.sbiutils import Standardize  # pyright: ignore[reportMissingImports]
     from torch import nn  # pyright: ignore[reportMissingImports]
 
-    d_theta, embedding = estimator.condition_shape[0], estimator.embedding_net
-    steps = embedding if isinstance(embedding, nn.Sequential) else [embedding]
-    steps = [step for step in steps if not isinstance(step, nn.Identity)]
-    if not steps:
-        return _standardiser(d_theta)
-    if len(steps) > 1 or not isinstance(steps[0], Standardize):
-        raise InputError(
-            "`estimator` has an embedding network for theta; only z-scoring is converted. Train without "
-            "`embedding_net`."
-        )
-    return _standardiser(d_theta, steps[0]._mean, steps[0]._std)
+    d_theta = estimator.condition_shape[0]
+    steps = [step for step in _flat(estimator.embedding_net) if not isinstance(step, nn.Identity)]
+    scale_theta = _standardiser(d_theta)
+    if steps and isinstance(steps[0], Standardize):
+        first = steps.pop(0)
+        scale_theta = _standardiser(d_theta, first._mean, first._std)
+    layers: list[Affine] = []
+    activations: list[str] = []
+    for step in steps:
+        name = _ACTIVATIONS.get(type(step).__name__)
+        if isinstance(step, nn.Linear) and step.bias is not None:
+            layers.append(_affine(step))
+            activations.append("identity")
+        elif name is not None and layers and activations[-1] == "identity" and _by_default(step):
+            activations[-1] = name
+        else:
+            raise InputError(
+                f"`estimator` has an embedding network for theta with a {type(step).__name__}; only linear layers and "
+                f"{', '.join(_ACTIVATIONS)} are converted."
+            )
+    return scale_theta, Embedding(tuple(layers), tuple(activations))
+
+
+def _flat(module: Any) -> list[Any]:
+    """The steps of nested `Sequential`s, and of sbi's `FCEmbedding`, which is one."""
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    if type(module).__name__ == "FCEmbedding":
+        module = module.net
+    return [one for step in module for one in _flat(step)] if isinstance(module, nn.Sequential) else [module]
+
+
+def _by_default(step: Any) -> bool:
+    """Whether an activation has the options that it has in JAX."""
+    return all(getattr(step, name, value) == value for name, value in _DEFAULTS.items())
 
 
 def _standardiser(d: int, centre: Any = 0.0, scale: Any = 1.0) -> Standardiser:

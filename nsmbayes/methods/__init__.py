@@ -27,8 +27,10 @@ METHODS: dict[str, type[Any]] = {
 }
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, *, prior: Any = None) -> Any:
     """Load a trained method, a posterior, or the statistics of a data set, that its `save` wrote.
+
+    With `prior`, a method gets this prior instead of the saved one: needed for one that has no form on disk.
 
     Example:
         >>> import nsmbayes as nsm
@@ -37,11 +39,14 @@ def load(path: str | Path) -> Any:
         nsmbayes.errors.InputError: `path` no-such-folder is not a model folder: ...
     """
     header, arrays = read_model(path, check_shapes)
+    if prior is not None and "method" not in header:
+        raise InputError(f"`prior` must be left out: `path` {path} holds no method.")
     if "posterior" in header:
         return load_posterior(header, arrays, Certificate.from_json)
     if "statistics" in header:
         return KeptStatistics.from_saved(header, arrays)
-    name, config = header.get("method"), header.get("config")
-    if not isinstance(name, str) or not hasattr(METHODS.get(name), "from_saved") or not isinstance(config, dict):
+    name = header.get("method")
+    known = METHODS.get(name) if isinstance(name, str) else None
+    if known is None or not hasattr(known, "from_saved") or not isinstance(header.get("config"), dict):
         raise InputError(f"`path` {path} holds a method {name!r:.60} that this version does not know.")
-    return METHODS[name].from_saved(config, arrays, interrupted=header.get("interrupted", False))
+    return known.from_saved(header, arrays, prior=prior)

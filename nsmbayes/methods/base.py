@@ -16,9 +16,10 @@ from nsmbayes._internal.text import listed
 from nsmbayes.calibration import SurrogateTest
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
 from nsmbayes.losses.held_out import HeldOut
+from nsmbayes.methods.prior_on_disk import prior_to_save, saved_prior
 from nsmbayes.methods.stored import MOST_IN_MEMORY, LearningData, StoredSimulations
 from nsmbayes.posteriors import Posterior, Provenance
-from nsmbayes.priors import GaussianPrior
+from nsmbayes.priors import GaussianPrior, as_prior
 from nsmbayes.robustness import certify
 from nsmbayes.serialisation import decode, encode, require_array, write_model
 from nsmbayes.simulators.campaigns import Campaign, require_valid
@@ -41,12 +42,14 @@ class Method(Sheltered, ABC):
     """Whether the training of its network was ended by Ctrl-C; posteriors then say so."""
 
     def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
-        self.prior = prior
+        self.prior = as_prior(prior)
         self.simulations_used = 0
         self.dropped = 0.0
         """The fraction of the simulations that failed and were dropped."""
         self.budget = None if budget is None else checks.integer(budget, "budget", at_least=1)
         """The most simulator calls the method may use, given to it or made by it; None for no limit."""
+        if parameter_names is None:
+            parameter_names = getattr(self.prior, "parameter_names", None)
         self._has_names = parameter_names is not None
         if parameter_names is None:
             parameter_names = tuple(f"theta_{i + 1}" for i in range(dim))
@@ -99,11 +102,14 @@ class TrainedMethod(Method):
         """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row.
 
         The column names of a DataFrame `x` are remembered: observations are later brought into this order by name. A
-        DataFrame `theta` is brought into the order of `parameter_names`, if they were given.
+        DataFrame `theta` is brought into the order of `parameter_names`, or names the parameters if they have no names.
         """
         known = self.parameter_names if self._has_names and column_names(theta) is not None else None
         like = "columns, one per parameter of the prior"
+        found = column_names(theta)
         theta = named_matrix(theta, "theta", known, width=self.dim, width_is=like, of="`parameter_names`")
+        if not self._has_names and found is not None:
+            self.parameter_names, self._has_names = check_names(found, "columns of `theta`", self.dim), True
         names = self._names_with(column_names(x))
         width = self._simulations[0][1].shape[1] if self._simulations else None
         if width is None and names is not None:
@@ -249,25 +255,25 @@ class SurrogateMethod(TrainedMethod):
         """Take what `_saved_arrays` returned."""
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Save the trained method as a folder (JSON and safetensors). Simulations are not saved."""
-        arrays = self._saved_arrays()
-        if not isinstance(self.prior, GaussianPrior):
-            raise InputError(
-                f"`prior` is a {type(self.prior).__name__}: only methods with a GaussianPrior can be saved. Keep your "
-                "code that builds the prior, and train with the same seed."
-            )
-        arrays |= {"prior.mean": self.prior.mean, "prior.covariance": self.prior.covariance}
+        """Save the trained method as a folder (JSON and safetensors). Simulations are not saved.
+
+        A prior that has no form on disk (a numpyro distribution of your own) is left out: `nsmbayes.load(path,
+        prior=prior)` then takes it again.
+        """
+        prior, of_prior = prior_to_save(self.prior)
+        arrays = self._saved_arrays() | of_prior
         if self.dropped:
             arrays["simulations.dropped"] = np.asarray(self.dropped)
         if self._held_out is not None:
             arrays |= {f"held_out.{name}": array for name, array in self._held_out._asdict().items()}
         config = {name: encode(value) for name, value in self.config().items()}
-        header = {"method": self.name, "config": config, "interrupted": self.interrupted}
+        header = {"method": self.name, "config": config, "interrupted": self.interrupted, "prior": prior}
         return write_model(path, header, arrays, overwrite=overwrite)
 
     @classmethod
-    def from_saved(cls, config: dict[str, Any], arrays: dict[str, np.ndarray], *, interrupted: bool = False) -> Self:
-        """Rebuild a method from what `save` wrote."""
+    def from_saved(cls, header: dict[str, Any], arrays: dict[str, np.ndarray], *, prior: Any = None) -> Self:
+        """Rebuild a method from what `save` wrote, with another `prior` if there is one."""
+        config: dict[str, Any] = header["config"]
         options = {name: decode(value) for name, value in config.items()}
         build: Any = cls  # every method of this kind is built from a prior and its options
         known = build(GaussianPrior([0.0], [1.0])).config()
@@ -275,12 +281,10 @@ class SurrogateMethod(TrainedMethod):
             raise InputError(f"The saved model has an option {unknown[0]!r:.60} that this version does not know.")
         if missing := sorted(set(known) - set(options)):
             raise InputError(f"The saved model lacks the option {missing[0]!r}: it was not written by nsmbayes.")
-        mean = require_array(arrays, "prior.mean", (None,))
-        prior = GaussianPrior(mean, require_array(arrays, "prior.covariance", (len(mean), len(mean))))
-        method = build(prior, **options)
+        method = build(saved_prior(header.get("prior"), arrays, prior), **options)
         method._restore(arrays)
         method._check_columns()
-        method.interrupted = checks.flag(interrupted, "interrupted")
+        method.interrupted = checks.flag(header.get("interrupted", False), "interrupted")
         if "simulations.dropped" in arrays:
             method.dropped = checks.fraction(float(require_array(arrays, "simulations.dropped", ())), "dropped")
         if "held_out.theta" in arrays:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 from jaxtyping import Float
+from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import named_matrix
@@ -19,8 +20,9 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
 from nsmbayes.methods.base import require_trained
+from nsmbayes.methods.missing import check_missing
 from nsmbayes.methods.refinement import RefinableMethod
-from nsmbayes.posteriors import GeneralisedPosterior
+from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch
 from nsmbayes.priors import draw_prior, unconstrained
 from nsmbayes.samplers import Compression, Sampler, as_sampler
 from nsmbayes.serialisation import fill_model, model_arrays, outline_shapes, require_array
@@ -47,7 +49,7 @@ class LikelihoodMethod(RefinableMethod):
     """A method whose surrogate is a normalised density.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         surrogate: "mdn", "maf", or one with options of your own: `nsmbayes.MDN(...)`, `nsmbayes.MAF(...)`.
         grid_steps: for x whose columns take only multiples of a step (counts, days): the steps, 0 for a continuous
             column. Simulations and observations then get uniform noise of one step, so that they have a density.
@@ -114,6 +116,10 @@ class LikelihoodMethod(RefinableMethod):
         part of every batch.
         """
         seed = checks.integer(seed, "seed")
+        if not self.surrogate.trainable:
+            raise InputError(
+                "This method uses an estimator of sbi, which is not trained here. Build another method, without it."
+            )
         data = self._data(seed)
         theta, x = data.theta, data.x
         self._warn_of_whole_numbers(x)
@@ -144,11 +150,12 @@ class LikelihoodMethod(RefinableMethod):
             return replace(_TRAINING, learning_rate=2e-3, max_epochs=100)
         return _TRAINING
 
-    def adopt(self, other: "LikelihoodMethod | Density") -> Self:
+    def adopt(self, other: "LikelihoodMethod | Density", *, config: SurrogateConfig | None = None) -> Self:
         """Use the surrogate that another method has trained: NLE and NSM-Bayes can share one.
 
         Or a density of your own: a subclass of `nsmbayes.surrogates.Density`. Call `append_simulations` before with
         some of the simulations it was trained on: they tell where it can be trusted, and whether it is smooth enough.
+        It can be saved if `config` builds densities of its shape.
         """
         if isinstance(other, LikelihoodMethod):
             self._check_noise(other.density)
@@ -163,6 +170,7 @@ class LikelihoodMethod(RefinableMethod):
         self._check_density(density, theta, x)
         self._warn_of_unseen(draw_prior(self.support, 1000), theta)
         self.history, self.interrupted = None, False
+        self.surrogate = self.surrogate if config is None else as_surrogate(config)
         self._learn(in_double(density), x)
         self._hold(None)
         return self
@@ -189,8 +197,17 @@ class LikelihoodMethod(RefinableMethod):
     def _learn(self, density: Density, x: Float[np.ndarray, "m d_x"]) -> None:
         self._network, self._x_range = density, np.stack([x.min(axis=0), x.max(axis=0)])
 
-    def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:
-        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
+    def _observations(self, x: Any, missing: str | None = None) -> Float[np.ndarray, "n d_x"]:
+        may_miss = check_missing(missing)
+        like = "columns, like the simulations"
+        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is=like, missing=True)
+        cells = np.isnan(x)
+        if cells.any() and not may_miss:
+            raise InputError(
+                f"`x` has {cells.sum()} NaN (row {checks.shown(np.flatnonzero(cells.any(axis=1)))}). If they are cells "
+                "that were not observed, NSMBayes and NLE leave them out: build_posterior(x, missing='marginalise'). "
+                "Or drop the rows: x[np.isfinite(x).all(axis=1)]."
+            )
         low, high = self.x_range
         outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
         if outside.size:
@@ -213,6 +230,16 @@ class LikelihoodMethod(RefinableMethod):
     @abstractmethod
     def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained."""
+
+    def build_posteriors(self, datasets: Sequence[Any], *, progress: bool = True, **options: Any) -> PosteriorBatch:
+        """The posteriors of many data sets (n, d_x), of which each may have another n, one after the other.
+
+        `options` are those of `build_posterior`. `NSMBayesAmortised(prior).adopt(method)` is faster for very many.
+        """
+        if len(datasets) == 0:
+            raise InputError("`datasets` must hold at least one data set.")
+        bar = tqdm(datasets, desc="posteriors", disable=not progress)
+        return PosteriorBatch(tuple(self.build_posterior(each, **options) for each in bar))
 
     def _posterior(
         self,
@@ -264,8 +291,8 @@ class LikelihoodMethod(RefinableMethod):
             lambda: self._blank(self.d_x, arrays)
         ):
             raise InputError(
-                "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, and "
-                "adopt it again."
+                "The surrogate was adopted from elsewhere and cannot be saved here. Save it where it was trained, or "
+                "adopt it with a `config` that builds densities of its shape."
             )
         return arrays | {"x_range": self.x_range}
 

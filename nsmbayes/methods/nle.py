@@ -2,10 +2,14 @@
 
 from typing import Any, Self
 
+import numpy as np
+
 from nsmbayes._internal import checks
 from nsmbayes.calibration import SampledProblem
 from nsmbayes.losses import NLESetting
+from nsmbayes.losses.missing import MarginalSetting
 from nsmbayes.methods.likelihood import LikelihoodMethod
+from nsmbayes.methods.missing import as_mixture
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.surrogates import MAF
 
@@ -32,13 +36,18 @@ class NLE(LikelihoodMethod):
         choices = {"surrogate": PAPER_FLOW, "scaling": "zscore", "sampler": "slice", "warmup": 500}
         return cls(prior, **(choices | options))
 
-    def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> GeneralisedPosterior:
+    def build_posterior(
+        self, x: Any, *, beta: float | None = None, missing: str | None = None, seed: int = 0
+    ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
-        `beta` other than 1 raises the likelihood to a power.
+        `beta` other than 1 raises the likelihood to a power. With missing="marginalise" cells of `x` that are NaN are
+        integrated out, exactly, where the surrogate is a mixture.
         """
-        x, seed = self._observations(x), checks.integer(seed, "seed")
+        x, seed = self._observations(x, missing), checks.integer(seed, "seed")
         power = 1.0 if beta is None else checks.positive(beta, "beta")
         dequantised, setting = self._dequantise(x, seed, 1), NLESetting.of(self.density, x.shape[1])
+        if np.isnan(x).any():
+            setting = MarginalSetting.of_nle(as_mixture(self.density))
         problem = SampledProblem(self.support, setting.loss(dequantised), len(x), self.sampler)
         return self._posterior(x, dequantised, setting, problem, beta=power, calibration=None, seed=seed)

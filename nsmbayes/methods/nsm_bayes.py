@@ -23,7 +23,9 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import DEFAULT_NOISE_LEVELS, NLESetting, NSMSetting, check_noise_levels
 from nsmbayes.losses.cells import MANY_IN_LINE, Cells, CountedLoss
 from nsmbayes.losses.held_out import HeldOut, density_gradients
+from nsmbayes.losses.missing import MarginalSetting, MarginalWeighting
 from nsmbayes.methods.likelihood import LikelihoodMethod
+from nsmbayes.methods.missing import as_mixture, completed
 from nsmbayes.methods.nle import PAPER_FLOW
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
@@ -47,7 +49,7 @@ class NSMBayes(LikelihoodMethod):
     (`surrogates.NoisyFlow`).
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         weight: how observations are trusted as a function of their distance from the bulk; by default fully up to two
             robust standard deviations, and less at every noise level beyond twelve. With several columns, up to the
             distance that holds as many Gaussian observations, and beyond that plus ten.
@@ -116,7 +118,13 @@ class NSMBayes(LikelihoodMethod):
         return cls(prior, **(choices | options))
 
     def build_posterior(
-        self, x: Any, *, beta: float | None = None, weight: Weight | None = None, seed: int = 0
+        self,
+        x: Any,
+        *,
+        beta: float | None = None,
+        weight: Weight | None = None,
+        missing: str | None = None,
+        seed: int = 0,
     ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
@@ -128,12 +136,16 @@ class NSMBayes(LikelihoodMethod):
             x: the observations, outliers included.
             beta: the learning rate; by default what the method's calibration finds.
             weight: another weight than the method's own.
+            missing: "marginalise" if cells of `x` that are NaN were not observed: they are integrated out, exactly,
+                where the surrogate is a mixture, and rows are weighted by the columns that they have.
             seed: for the sampler and the calibration.
         """
-        x, seed = self._observations(x), checks.integer(seed, "seed")
+        x, seed = self._observations(x, missing), checks.integer(seed, "seed")
         dequantised = self._dequantise(x, seed, 1)
         if self._weight(x, weight).decays:
             dequantised = self._reined_in(dequantised)
+        if np.isnan(x).any():
+            return self._with_missing(x, dequantised, beta, weight, seed)
         suspects = self._suspects(dequantised, weight, seed)
         setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
         multiples = None if suspects is None else suspects.factor.values
@@ -190,6 +202,33 @@ class NSMBayes(LikelihoodMethod):
         if not isinstance(self.density, MixtureDensity) or not self.whiten:
             return None
         return density_gradients(self.density, self._weight(held_out.x, None), self.noise_levels, held_out)
+
+    def _with_missing(
+        self,
+        x: Float[np.ndarray, "n d_x"],
+        dequantised: Float[np.ndarray, "n d_x"],
+        beta: float | None,
+        weight: Weight | None,
+        seed: int,
+    ) -> GeneralisedPosterior:
+        """The posterior of observations with missing cells; see `losses.missing`."""
+        density = as_mixture(self.density)
+        whole = completed(self.support, density, dequantised, seed)
+        suspects = self._suspects(whole, weight, seed)
+        centre = self._location_scatter(whole) if suspects is None else suspects.centre
+        weighting = MarginalWeighting(self.weight if weight is None else as_weight(weight), centre)
+        setting = MarginalSetting(density, weighting, self.noise_levels, self.whiten)
+        loss, near = setting.loss(dequantised), None
+        if suspects is not None:
+            loss, near = loss.reweighted(suspects.factor.values), suspects.near
+        problem = SampledProblem(self.support, loss, len(x), self.sampler, near)
+        chosen, result = 1.0 if beta is None else checks.positive(beta, "beta"), None
+        if beta is None and self.calibration is not None:
+            result = self.calibration.calibrate(problem, seed=seed)
+            chosen = result.beta
+        check, chosen = self._checked(problem, self.support, chosen, seed, lower=result is not None)
+        options: dict[str, Any] = {"calibration": result, "suspects": suspects, "surrogate_check": check}
+        return self._posterior(x, dequantised, setting, problem, beta=chosen, seed=seed, **options)
 
     def setting(
         self, x: Float[np.ndarray, "n d_x"], weight: Weight | None = None, centre: LocationScatter | None = None

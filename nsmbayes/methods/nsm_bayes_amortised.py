@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
@@ -27,7 +27,7 @@ from nsmbayes.posteriors.amortised import sampled
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrained
 from nsmbayes.samplers import Target, rough_draws, summarise
 from nsmbayes.samplers.summaries import ACCEPTED
-from nsmbayes.surrogates import MDN, Density, MixtureDensity
+from nsmbayes.surrogates import MDN, Density, MixtureDensity, SbiMDN
 from nsmbayes.suspects import find_suspects
 from nsmbayes.weights import Weight, overall_many
 
@@ -44,7 +44,7 @@ class NSMBayesAmortised(NSMBayes):
     measured for every posterior, and said in its summary.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         options: those of `NSMBayes`. The surrogate must be a mixture density network, and there must be noise levels.
 
     Example:
@@ -67,7 +67,7 @@ class NSMBayesAmortised(NSMBayes):
             )
         if not self.whiten:
             raise InputError("`whiten` must be True for NSMBayesAmortised. Leave it out, or take NSMBayes.")
-        if not isinstance(self.surrogate, MDN):
+        if not isinstance(self.surrogate, MDN | SbiMDN):
             raise InputError(
                 f"`surrogate` must be a mixture density network for NSMBayesAmortised; got a "
                 f"{type(self.surrogate).__name__}. Leave it out, or take NSMBayes."
@@ -80,6 +80,7 @@ class NSMBayesAmortised(NSMBayes):
         prior: Any = None,
         beta: float | None = None,
         weight: Weight | None = None,
+        missing: str | None = None,
         seed: int = 0,
     ) -> AmortisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
@@ -89,11 +90,17 @@ class NSMBayesAmortised(NSMBayes):
             prior: another prior than the method's own.
             beta: the learning rate; by default what the method's calibration finds.
             weight: another weight than the method's own.
+            missing: not for this method; see `NSMBayes`.
             seed: for the sampler and the calibration.
         """
+        if missing is not None:
+            raise InputError(
+                "`missing` must be left out for NSMBayesAmortised. Missing cells are integrated out by NSMBayes, which "
+                "can use the same network: NSMBayes(prior).adopt(method)."
+            )
         return self._build(x, prior=prior, beta=beta, weight=weight, seed=seed, excess=True)
 
-    def build_posteriors(
+    def build_posteriors(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         datasets: Sequence[Any],
         *,

@@ -1,6 +1,6 @@
 """Marginals and pairs of parameters, of one posterior or of several."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from matplotlib.mathtext import MathTextParser
 from scipy import stats
 
 from nsmbayes._internal.text import shorten
+from nsmbayes.errors import InputError
 from nsmbayes.plotting.style import COLOURS, figure, label_colours, styled
 from nsmbayes.posteriors import Posterior
 
@@ -20,9 +21,26 @@ _PAIR_DRAWS = 1000
 _LONGEST = 30  # characters of a name beside an axis
 
 
+Posteriors = Posterior | Mapping[str, Posterior] | Sequence[Posterior]
+
+
+def by_label(posteriors: Posteriors) -> dict[str, Posterior]:
+    """One posterior, several, or several by label, as the last of these."""
+    if isinstance(posteriors, Mapping):
+        found = dict(posteriors)
+    else:
+        found = {
+            getattr(p, "label", ""): p for p in ([posteriors] if isinstance(posteriors, Posterior) else posteriors)
+        }
+    if not found or not all(isinstance(p, Posterior) for p in found.values()):
+        raise InputError("`posteriors` must be a posterior, a list of them, or a dictionary of them by label.")
+    return found
+
+
 @styled
-def plot_marginals(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
+def plot_marginals(posteriors: Posteriors, *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
     """Marginal densities of one or more posteriors by label, with the prior of the first one and the truth."""
+    posteriors = by_label(posteriors)
     first = next(iter(posteriors.values()))
     colours = label_colours(posteriors)
     columns = min(4, first.dim)
@@ -70,11 +88,13 @@ class PairLook(NamedTuple):
 
 
 @styled
-def plot_pairs(posteriors: dict[str, Posterior], *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
+def plot_pairs(posteriors: Posteriors, *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
     """Every pair of parameters of one or more posteriors: draws, and the contours around 50 and 95 % of them.
 
-    Marginals are on the diagonal. At most eight parameters are shown, the first ones.
+    Marginals are on the diagonal. At most eight parameters are shown, the first ones. `posteriors` is one posterior, a
+    list, or a dictionary by label.
     """
+    posteriors = by_label(posteriors)
     colours = label_colours(posteriors)
     looks = {
         label: PairLook(p.sample((_PAIR_DRAWS,), seed=0), p.marginal, colours[label]) for label, p in posteriors.items()

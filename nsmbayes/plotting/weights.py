@@ -57,6 +57,8 @@ def weighs_alike(posterior: Posterior) -> bool:
 
 def _distances(posterior: Posterior) -> Float[np.ndarray, " n"]:
     """Robust distances of the observations from their bulk; `InputError` if the data have no robust scatter."""
+    if np.isnan(posterior.x).any():
+        raise InputError("Distances in different columns cannot be compared.")
     if weighs_alike(posterior):  # NLE keeps no location and scatter: its weight needs none
         centre = fit_location_scatter(posterior.x)
         location, scatter = np.asarray(centre.location), np.asarray(centre.scatter)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
-from nsmbayes._internal.columns import Names, named_matrix
+from nsmbayes._internal.columns import Names, data_frame, named_matrix
 from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.text import escape, shorten
 from nsmbayes.calibration import CalibrationResult, SurrogateCheck
@@ -154,6 +154,27 @@ class Posterior(Sheltered, ABC):
     def mse(self, theta_true: Any) -> float:
         """E |theta - theta_true|^2 under the posterior."""
 
+    # --- other data, prior and learning rate ---
+
+    def update(self, *_: Any, **__: Any) -> "Posterior":
+        """The posterior after more observations, where it is known by sums; elsewhere an error that names the way."""
+        raise self._no_sums("observations", "build it again from all of them: method.build_posterior(x_old_and_new)")
+
+    def with_prior(self, *_: Any, **__: Any) -> "Posterior":
+        """The posterior for another prior, where it is known by sums; elsewhere an error that names the way."""
+        adopt = "give a method with that prior the same network: type(method)(prior).adopt(method).build_posterior(x)"
+        raise self._no_sums("prior", adopt)
+
+    def with_beta(self, *_: Any, **__: Any) -> "Posterior":
+        """The posterior for another learning rate, where it is known by sums; elsewhere an error that names the way."""
+        raise self._no_sums("learning rate", "build it again: method.build_posterior(x, beta=beta)")
+
+    def _no_sums(self, what: str, remedy: str) -> InputError:
+        return InputError(
+            f"This posterior of {self.label} is known by its draws, which cannot be changed for other {what}. You can "
+            f"{remedy}. Posteriors of NSMBayesAmortised and NSMBayesConj are known by sums, and can."
+        )
+
     # --- the observations ---
 
     @property
@@ -233,7 +254,8 @@ class Posterior(Sheltered, ABC):
         With `note`, columns without names cause a warning where there are names.
         """
         width, like = self.x.shape[1], "columns, like the observations"
-        return named_matrix(x, name, self.x_names, width=width, width_is=like, of="its observations", note=note)
+        of, missing = "its observations", bool(np.isnan(self.x).any())
+        return named_matrix(x, name, self.x_names, width=width, width_is=like, of=of, note=note, missing=missing)
 
     def _thetas(self, theta: Any) -> Float[np.ndarray, "... d"]:
         theta = checks.finite_array(theta, "theta")
@@ -259,11 +281,14 @@ class Posterior(Sheltered, ABC):
         """
         return warnings_about(self)
 
-    def summary(self) -> str:
-        """A table of the marginals, and what there is to know about observations, robustness and learning rate."""
-        columns = {"mean": self.mean, "sd": self.std}
-        columns |= dict(zip(("2.5 %", "97.5 %"), np.array([self.interval(j) for j in range(self.dim)]).T, strict=True))
-        columns["prior sd"] = self.prior.std
+    def summary(self, *, as_frame: bool = False) -> Any:
+        """A table of the marginals, and what there is to know about observations, robustness and learning rate.
+
+        As text; with `as_frame` the table alone, as a pandas DataFrame with one row per parameter.
+        """
+        columns = self._table()
+        if checks.flag(as_frame, "as_frame"):
+            return data_frame(columns | self._extra(), self.parameter_names)
         lines = [
             f"{shorten(self.label)} posterior from {self.n} observations, beta = {self.beta:.4g}",
             f"{'parameter':<12}" + "".join(f"{name:>10}" for name in columns) + self._more_columns(),
@@ -282,6 +307,12 @@ class Posterior(Sheltered, ABC):
             lines.append(self.about_dropped)
         return escape("\n".join(lines), keep="\n")
 
+    def _table(self) -> dict[str, Float[np.ndarray, " d"]]:
+        """The columns of the summary, one entry per parameter."""
+        columns = {"mean": self.mean, "sd": self.std}
+        columns |= dict(zip(("2.5 %", "97.5 %"), np.array([self.interval(j) for j in range(self.dim)]).T, strict=True))
+        return columns | {"prior sd": self.prior.std}
+
     @property
     def about_dropped(self) -> str:
         """What it means that failed simulations were dropped."""
@@ -289,6 +320,10 @@ class Posterior(Sheltered, ABC):
             f"{self.provenance.dropped:.2%} of the simulations failed and were dropped:\nthe likelihood is that of "
             "observations for which the simulator does not fail."
         )
+
+    def _extra(self) -> dict[str, Float[np.ndarray, " d"]]:
+        """Columns of the frame that are diagnostics of how it was computed."""
+        return {}
 
     def _more_columns(self, j: int | None = None) -> str:
         """The end of the table's head, or of the row of parameter j."""

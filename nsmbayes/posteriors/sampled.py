@@ -17,6 +17,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import Loss, NSMLoss
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
+from nsmbayes.losses.missing import MarginalLoss
 from nsmbayes.posteriors.alternatives import COMPRESSED, of_draws, of_target
 from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.empirical import Empirical
@@ -60,7 +61,7 @@ class SampledPosterior(Posterior):
     def __init__(
         self,
         provenance: Provenance,
-        support: UnconstrainedPrior,
+        support: UnconstrainedPrior | None,
         draws: Float[np.ndarray, "chains draws d"],
         x: Float[np.ndarray, "n d_x"],
         *,
@@ -82,6 +83,8 @@ class SampledPosterior(Posterior):
     @functools.cached_property
     def prior(self) -> GaussianPrior | Empirical:
         """The prior, for tables and plots: itself if it is Gaussian, else by its draws."""
+        if self._support is None:
+            raise InputError("This posterior does not know its prior.")
         try:
             return as_gaussian(self._support.distribution)
         except InputError:
@@ -133,7 +136,12 @@ class SampledPosterior(Posterior):
 
     def _variations(self, seed: int) -> Variations:
         del seed
+        if self._support is None:
+            raise InputError("A stored posterior has no prior to be changed: ask the method that built it.")
         return Variations(self._empirical.draws, of_draws(self._support, self._empirical.draws))
+
+    def _extra(self) -> dict[str, Float[np.ndarray, " d"]]:
+        return {} if self.result is None else {"R-hat": self.result.r_hat, "ESS": self.result.ess_bulk}
 
     def _more_columns(self, j: int | None = None) -> str:
         if self.result is None:
@@ -195,6 +203,8 @@ class GeneralisedPosterior(SampledPosterior):
         said = [result.note, *(each.describe() for each in (suspects, compression) if each is not None)]
         said += [BY_DISTANCE] if by_distance else []
         said += [UNCHECKED] if surrogate_check is None else []
+        if cells := int(np.isnan(x).sum()):
+            said.append(f"{cells:,} of {x.size:,} cells were not observed, and are integrated out.")
         result = result._replace(note="\n".join(filter(None, said)))
         super().__init__(
             provenance,
@@ -281,7 +291,7 @@ class GeneralisedPosterior(SampledPosterior):
             multiples = None if multiples is None else multiples[some]
         some = self.thinned(_ERROR_DRAWS)
         finer = self.setting.loss(x, rules=_FINER, seed=1)
-        if multiples is not None and isinstance(finer, NSMLoss):
+        if multiples is not None and isinstance(finer, NSMLoss | MarginalLoss):
             finer = finer.reweighted(multiples)
         losses = [map_rows(total_loss, some, self.target._replace(loss=one)) for one in (loss, finer)]
         return float(self.beta * np.sqrt(self.n / len(x)) * np.std(losses[0] - losses[1]))

@@ -19,8 +19,6 @@ _GAUSSIAN_DRAWS = (4, 2500)  # chains and draws that are kept of a posterior in 
 
 def save_posterior(posterior: Any, path: str | Path, *, overwrite: bool) -> Path:
     """Write what `nsmbayes.posteriors.load_posterior` reads; `posterior` is any Posterior."""
-    if not isinstance(posterior.prior, GaussianPrior):
-        raise InputError("Only posteriors with a Gaussian prior can be saved. Keep posterior.sample(...) instead.")
     result: Draws | None = getattr(posterior, "result", None)
     calibration = posterior.calibration
     try:
@@ -33,9 +31,11 @@ def save_posterior(posterior: Any, path: str | Path, *, overwrite: bool) -> Path
         "mean": posterior.mean,
         "covariance": posterior.covariance,
         "weights": posterior.weights,
-        "prior.mean": posterior.prior.mean,
-        "prior.covariance": posterior.prior.covariance,
     }
+    if isinstance(posterior.prior, GaussianPrior):
+        arrays |= {"prior.mean": posterior.prior.mean, "prior.covariance": posterior.prior.covariance}
+    else:
+        arrays["prior.draws"] = posterior.prior.draws
     with contextlib.suppress(InputError):  # tied data have none
         arrays |= dict(zip(("location", "scatter"), posterior.location_scatter, strict=True))
     if posterior.suspects is not None:

@@ -17,10 +17,11 @@ _REQUIRED = {
     "mean": "d",
     "covariance": "d d",
     "weights": "n",
-    "prior.mean": "d",
-    "prior.covariance": "d d",
 }
 _OPTIONAL = {
+    "prior.mean": "d",
+    "prior.covariance": "d d",
+    "prior.draws": "prior_draws d",
     "location": "d_x",
     "scatter": "d_x d_x",
     "suspects.values": "n",
@@ -40,7 +41,8 @@ _OPTIONAL = {
     "surrogate_check": "facts",
 }
 _KINDS = {"influence.reliable": "b", "result.divergences": "iu", "suspects.column": "iu"}  # all others are floats
-_DIAGNOSTICS = (  # may be unknown or infinite
+_MAY_BE_UNKNOWN = (  # cells of x that were not observed, and diagnostics
+    "x",
     "influence.kl",
     "result.r_hat",
     "result.ess_bulk",
@@ -81,10 +83,16 @@ def check_shapes(header: dict[str, Any], shapes: Shapes) -> None:
                 f"The saved array {name!r} must have shape ({', '.join(expected)}), with "
                 f"{', '.join(f'{key} = {size}' for key, size in sizes.items())}; found {shapes[name]}. {_FOREIGN}"
             )
+    if ("prior.draws" in shapes) == ("prior.mean" in shapes) or ("prior.mean" in shapes) != (
+        "prior.covariance" in shapes
+    ):
+        raise InputError(f"The saved posterior must have the moments of its prior, or draws of it. {_FOREIGN}")
     if unknown := sorted(set(shapes) - set(_REQUIRED | _OPTIONAL)):
         raise InputError(f"The saved posterior has an array {unknown[0]!r:.60} that this version does not know.")
-    if not all(sizes[name] > 0 for name in ("chains", "draws", "n")) or not all(
-        0 < sizes[name] <= MOST_COLUMNS for name in ("d", "d_x")
+    if (
+        not all(sizes[name] > 0 for name in ("chains", "draws", "n"))
+        or sizes.get("prior_draws", 2) < 2
+        or not all(0 < sizes[name] <= MOST_COLUMNS for name in ("d", "d_x"))
     ):
         raise InputError(f"A saved posterior must have 1 to {MOST_COLUMNS} columns and parameters; found {sizes}.")
 
@@ -110,12 +118,14 @@ def check_values(arrays: dict[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if array.dtype.kind not in _KINDS.get(name, "f"):
             raise InputError(f"The saved array {name!r} must not hold {array.dtype}. {_FOREIGN}")
-        if name not in _DIAGNOSTICS:
+        if name not in _MAY_BE_UNKNOWN:
             require_array(arrays, name)
+    if np.isinf(arrays["x"]).any():
+        raise InputError(f"The saved array 'x' has infinite values. {_FOREIGN}")
     weights, variances = arrays["weights"], np.diag(arrays["covariance"])
     if (weights < 0).any() or (weights > 1 + 1e-9).any() or (variances <= 0).any():
         raise InputError(f"The saved weights must lie in [0, 1] and variances be positive. {_FOREIGN}")
-    if any(np.abs(arrays[name]).max() > _LARGEST for name in ("draws", "mean", "covariance")):
+    if any(np.abs(arrays.get(n, np.zeros(1))).max() > _LARGEST for n in ("draws", "mean", "covariance", "prior.draws")):
         raise InputError(f"The saved draws and moments must be at most {_LARGEST:g} in size. {_FOREIGN}")
     if "suspects.column" in arrays and not (arrays["suspects.column"] < arrays["x"].shape[1]).all():
         raise InputError(f"The saved array 'suspects.column' must name columns of x. {_FOREIGN}")

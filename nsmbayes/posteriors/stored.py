@@ -10,11 +10,12 @@ from jaxtyping import Float
 from nsmbayes.calibration import CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.base import Posterior, Provenance
+from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.posteriors.saving import RESULT_FIELDS
 from nsmbayes.posteriors.schema import check_header, check_shapes, check_values, read_calibration
-from nsmbayes.priors import GaussianPrior, unconstrained
+from nsmbayes.priors import GaussianPrior
 from nsmbayes.samplers import Draws
 from nsmbayes.weights.excess import Factor
 
@@ -28,7 +29,7 @@ class StoredPosterior(SampledPosterior):
         draws: Float[np.ndarray, "chains draws d"],
         x: Float[np.ndarray, "n d_x"],
         *,
-        prior: GaussianPrior,
+        prior: GaussianPrior | Empirical,
         moments: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
         gaussian: bool,
         weights: Float[np.ndarray, " n"],
@@ -42,7 +43,8 @@ class StoredPosterior(SampledPosterior):
         surrogate_check: SurrogateCheck | None,
     ):
         known: dict[str, Any] = {"result": result, "calibration": calibration, "surrogate_check": surrogate_check}
-        super().__init__(provenance, unconstrained(prior), draws, x, beta=beta, **known)
+        super().__init__(provenance, None, draws, x, beta=beta, **known)
+        self.prior = prior
         self.mean, self.covariance = moments
         self.gaussian, self._weights, self._location_scatter, self._influence = (
             gaussian, weights, location_scatter, influence,
@@ -124,7 +126,9 @@ def load_posterior(
         ),
         draws,
         array("x"),
-        prior=GaussianPrior(array("prior.mean"), array("prior.covariance")),
+        prior=Empirical(array("prior.draws"))
+        if "prior.draws" in arrays
+        else GaussianPrior(array("prior.mean"), array("prior.covariance")),
         moments=(array("mean"), array("covariance")),
         gaussian=header["gaussian"],
         weights=array("weights"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 6
+FORMAT = 7
 """What `write_model` writes."""
 
 Document = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -103,11 +103,17 @@ def _from_format_5(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     return header | {"format": 6}, arrays
 
 
+def _from_format_6(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """Format 6 knew Gaussian priors alone, which are arrays, as they are still."""
+    return header | {"format": 7}, arrays
+
+
 MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
     1: _from_format_1,
     2: _from_format_2,
     3: _from_format_3,
     4: _from_format_4,
     5: _from_format_5,
+    6: _from_format_6,
 }
 """From each older format to the next."""

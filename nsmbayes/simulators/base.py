@@ -33,6 +33,15 @@ class Simulator(ABC):
     def rows(self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
         """One observation per row; row i depends only on `keys[i]` and `theta[i]`."""
 
+    def __call__(self, theta: Any, *, seed: int = 0) -> Float[np.ndarray, "*m d_x"]:
+        """One observation for each row of theta (m, d_theta), or for one theta (d_theta,)."""
+        theta, seed = checks.finite_array(theta, "theta"), checks.integer(seed, "seed")
+        if theta.ndim not in (1, 2):
+            raise InputError(f"`theta` must have shape (m, d_theta) or (d_theta,); got {theta.shape}.")
+        rows = np.atleast_2d(theta)
+        x = self.rows(row_keys(seed, 0, len(rows)), rows)
+        return x if theta.ndim == 2 else x[0]
+
     def caller(self) -> Caller:
         """What simulates numbered rows, here or in another process."""
         return _ByKeys(self)
@@ -83,6 +92,8 @@ class NumpySimulator(Simulator):
         >>> import jax
         >>> import nsmbayes as nsm
         >>> simulator = nsm.NumpySimulator(lambda rng, theta: theta + rng.standard_normal(2))
+        >>> simulator(np.zeros((3, 2)), seed=0).shape
+        (3, 2)
         >>> simulator.rows(jax.random.split(jax.random.key(0), 3), np.zeros((3, 2))).shape
         (3, 2)
     """

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import random_key
-from nsmbayes.priors import GaussianPrior, UnconstrainedPrior, unconstrained
+from nsmbayes.priors import GaussianPrior, UnconstrainedPrior, as_prior, unconstrained
 
 MOST_ROWS = 2**32
 """Rows that one seed has: JAX keys are folded with 32 bits."""
@@ -39,7 +39,7 @@ def draw_theta(prior: Any, seed: int, start: int, stop: int) -> Float[np.ndarray
         >>> bool((draw_theta(prior, 0, 0, 5000)[3000:3010] == draw_theta(prior, 0, 3000, 3010)).all())
         True
     """
-    first = start // _PRIOR_BLOCK
+    first, prior = start // _PRIOR_BLOCK, as_prior(prior)
     support = None if isinstance(prior, GaussianPrior) else unconstrained(prior)
     blocks = [_block(prior, support, seed, block) for block in range(first, -(-stop // _PRIOR_BLOCK))]
     return np.concatenate(blocks)[start - first * _PRIOR_BLOCK : stop - first * _PRIOR_BLOCK]

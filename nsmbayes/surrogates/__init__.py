@@ -18,11 +18,14 @@ from nsmbayes.surrogates.exponential_family import init_exponential_family as in
 from nsmbayes.surrogates.exponential_family import init_noisy_family as init_noisy_family
 from nsmbayes.surrogates.maf import MaskedAutoregressiveFlow as MaskedAutoregressiveFlow
 from nsmbayes.surrogates.maf import init_masked_autoregressive_flow as init_masked_autoregressive_flow
+from nsmbayes.surrogates.marginal import MarginalMixture as MarginalMixture
 from nsmbayes.surrogates.mdn import MixtureDensity as MixtureDensity
 from nsmbayes.surrogates.mdn import MixtureDensityNetwork as MixtureDensityNetwork
 from nsmbayes.surrogates.mdn import init_mixture_density_network as init_mixture_density_network
 from nsmbayes.surrogates.noisy_flow import NoisyFlow as NoisyFlow
 from nsmbayes.surrogates.noisy_flow import init_noisy_flow as init_noisy_flow
+from nsmbayes.surrogates.sbi import SbiMAF as SbiMAF
+from nsmbayes.surrogates.sbi import SbiMDN as SbiMDN
 from nsmbayes.surrogates.scaling import Standardiser as Standardiser
 from nsmbayes.surrogates.scaling import fit_standardiser as fit_standardiser
 from nsmbayes.surrogates.smoothness import require_smooth as require_smooth

@@ -37,6 +37,8 @@ class SurrogateConfig(ABC):
     """The options of one kind of surrogate. Subclasses are frozen dataclasses."""
 
     kind: ClassVar[str]
+    trainable: ClassVar[bool] = True
+    """Whether what `build` returns can be trained; if not, it is only a shape for numbers from elsewhere."""
 
     @abstractmethod
     def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
@@ -83,7 +85,7 @@ class MDN(SurrogateConfig):
             if getattr(self, name) is not None:
                 checks.integer(getattr(self, name), name, at_least=1, at_most=_MOST_COPIES)
         if self.hidden is not None:
-            object.__setattr__(self, "hidden", _widths(self.hidden, "hidden"))
+            object.__setattr__(self, "hidden", layer_widths(self.hidden, "hidden"))
         _check_bounds(floor=self.floor, ceiling=self.ceiling)
 
     def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
@@ -140,7 +142,7 @@ class MAF(SurrogateConfig):
         checks.integer(self.hidden, "hidden", at_least=1, at_most=_WIDEST)
         checks.flag(self.squash, "squash")
         checks.flag(self.allow_one_dimension, "allow_one_dimension")
-        object.__setattr__(self, "base_hidden", _widths(self.base_hidden, "base_hidden"))
+        object.__setattr__(self, "base_hidden", layer_widths(self.base_hidden, "base_hidden"))
         _check_bounds(base_floor=self.base_floor, base_ceiling=self.base_ceiling)
 
     def _refuse_unused(self, noisy: bool) -> None:
@@ -196,7 +198,8 @@ def as_surrogate(surrogate: Any) -> SurrogateConfig:
     return checks.instance(surrogate, "surrogate", SurrogateConfig, "'mdn', 'maf' or e.g. nsmbayes.MDN(components=10)")
 
 
-def _widths(hidden: Any, name: str) -> tuple[int, ...]:
+def layer_widths(hidden: Any, name: str) -> tuple[int, ...]:
+    """`hidden` as a tuple of widths of layers."""
     checks.instance(hidden, name, tuple | list, "a tuple of widths, e.g. (64, 64)")
     if not 0 < len(hidden) <= _MOST_LAYERS:
         raise InputError(f"`{name}` must contain 1 to {_MOST_LAYERS} widths; got {len(hidden)}.")

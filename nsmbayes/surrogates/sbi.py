@@ -1,12 +1,25 @@
-"""Surrogates as sbi builds them, in JAX: a mixture density network with ReLU layers, and affine transforms."""
+"""Surrogates as sbi builds them, in JAX: a mixture density network with ReLU layers, and affine transforms.
+
+`SbiMDN` and `SbiMAF` tell what such a surrogate is made of, so that one can be saved, and loaded without torch.
+"""
+
+import itertools
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from nsmbayes._internal import checks
 from nsmbayes._internal.linalg import inverse_and_log_det
+from nsmbayes.errors import InputError
+from nsmbayes.serialisation import registered
+from nsmbayes.surrogates.base import Density
+from nsmbayes.surrogates.configs import Scalers, SurrogateConfig, layer_widths
+from nsmbayes.surrogates.maf import MaskedAutoregressiveFlow
 from nsmbayes.surrogates.mdn import MixtureDensity
 from nsmbayes.surrogates.mixture import GaussianMixture
 from nsmbayes.surrogates.scaling import Standardiser
@@ -21,6 +34,33 @@ class Affine(eqx.Module):
     def __call__(self, h: Float[Array, " in"]) -> Float[Array, " out"]:
         """The layer's output."""
         return self.W @ h + self.b
+
+
+class Embedding(eqx.Module):
+    """What sbi's networks see of standardised theta: itself, or the output of plain layers."""
+
+    layers: tuple[Affine, ...] = ()
+    activations: tuple[str, ...] = eqx.field(static=True, default=())
+    """What follows each layer: a name in `EMBEDDING_ACTIVATIONS`."""
+
+    def __call__(self, t: Float[Array, " d_theta"]) -> Float[Array, " out"]:
+        """The network's input."""
+        for layer, name in zip(self.layers, self.activations, strict=True):
+            t = EMBEDDING_ACTIVATIONS[name](layer(t))
+        return t
+
+
+EMBEDDING_ACTIVATIONS = {
+    "identity": lambda h: h,
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "softplus": jax.nn.softplus,
+    "elu": jax.nn.elu,
+    "silu": jax.nn.silu,
+    "leaky_relu": jax.nn.leaky_relu,
+}
+"""Activations of theta: they need no derivatives in x."""
 
 
 class SbiMixture(MixtureDensity):
@@ -38,10 +78,11 @@ class SbiMixture(MixtureDensity):
     scale_x: Standardiser
     scale_theta: Standardiser
     epsilon: float = eqx.field(static=True)
+    embedding: Embedding = Embedding()
 
     def mixture(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
         """The mixture in the network's coordinates, for standardised theta."""
-        d, h = len(self.scale_x.scale), t
+        d, h = len(self.scale_x.scale), self.embedding(t)
         for layer in self.hidden:
             h = jax.nn.relu(layer(h))
         diagonal = jax.nn.softplus(self.diagonal(h).reshape(-1, d))
@@ -93,13 +134,163 @@ class Chain(eqx.Module):
     """A composition of transforms."""
 
     parts: tuple[MaskedAffine | Reorder, ...]
+    embedding: Embedding = Embedding()
 
     def transform_and_log_det(
         self, z: Float[Array, " d_x"], t: Float[Array, " d_theta"]
     ) -> tuple[Float[Array, " d_x"], Float[Array, ""]]:
         """u and log |du/dz|."""
-        total = jnp.zeros((), z.dtype)
+        total, t = jnp.zeros((), z.dtype), self.embedding(t)
         for part in self.parts:
             z, log_det = part.transform_and_log_det(z, t)
             total += log_det
         return z, total
+
+
+class _Adopted(SurrogateConfig):
+    """A surrogate that was trained elsewhere: `build` gives its shape, for saved numbers to fill, and nothing else."""
+
+    trainable: ClassVar[bool] = False
+
+    def _check_embedding(self, widths: tuple[int, ...], activations: tuple[str, ...]) -> None:
+        if widths:
+            layer_widths(widths, "embedding")
+        if len(widths) != len(activations) or not set(activations) <= set(EMBEDDING_ACTIVATIONS):
+            raise InputError("`activations` must be a known name for each layer of `embedding`.")
+
+    @staticmethod
+    def _embedding(d: int, widths: tuple[int, ...], activations: tuple[str, ...]) -> Embedding:
+        return Embedding(_blank_layers(d, *widths), activations)
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class SbiMDN(_Adopted):
+    """What an `SbiMixture` is made of: widths of its layers, number of components, and sbi's epsilon."""
+
+    kind: ClassVar[str] = "sbi-mdn"
+
+    hidden: tuple[int, ...] = (50, 50)
+    components: int = 10
+    epsilon: float = 1e-2
+    embedding: tuple[int, ...] = ()
+    activations: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        layer_widths(self.hidden, "hidden")
+        checks.integer(self.components, "components", at_least=1, at_most=10_000)
+        checks.positive(self.epsilon, "epsilon")
+        self._check_embedding(self.embedding, self.activations)
+
+    @classmethod
+    def of(cls, density: SbiMixture) -> "SbiMDN":
+        """What a converted density is made of."""
+        return cls(
+            hidden=tuple(len(layer.b) for layer in density.hidden),
+            components=len(density.logits.b),
+            epsilon=density.epsilon,
+            embedding=tuple(len(layer.b) for layer in density.embedding.layers),
+            activations=density.embedding.activations,
+        )
+
+    def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
+        """A mixture of this shape, with zeros in place of weights."""
+        del key, noise
+        d, K, width = len(scalers.x.scale), self.components, self.hidden[-1]
+        embedding = self._embedding(len(scalers.theta.scale), self.embedding, self.activations)
+        inputs = self.embedding[-1] if self.embedding else len(scalers.theta.scale)
+        return SbiMixture(
+            hidden=_blank_layers(inputs, *self.hidden),
+            logits=_blank(width, K),
+            means=_blank(width, K * d),
+            diagonal=_blank(width, K * d),
+            upper=_blank(width, K * (d * (d - 1) // 2)),
+            scale_x=scalers.x,
+            scale_theta=scalers.theta,
+            epsilon=self.epsilon,
+            embedding=embedding,
+        )
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class SbiMAF(_Adopted):
+    """What a flow of sbi is made of: its transforms in their order, the width of their layers and their number."""
+
+    kind: ClassVar[str] = "sbi-maf"
+
+    parts: tuple[Literal["affine", "reorder"], ...] = ("affine",)
+    hidden: int = 50
+    blocks: int = 2
+    epsilon: float = 1e-3
+    embedding: tuple[int, ...] = ()
+    activations: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if not 0 < len(self.parts) <= 1000 or not set(self.parts) <= {"affine", "reorder"}:
+            raise InputError("`parts` must be 1 to 1000 of 'affine' and 'reorder'.")
+        checks.integer(self.hidden, "hidden", at_least=1, at_most=100_000)
+        checks.integer(self.blocks, "blocks", at_most=1000)
+        checks.positive(self.epsilon, "epsilon")
+        self._check_embedding(self.embedding, self.activations)
+
+    @classmethod
+    def of(cls, flow: MaskedAutoregressiveFlow) -> "SbiMAF":
+        """What a converted flow is made of."""
+        chain: Chain = flow.transform
+        first = next(part for part in chain.parts if isinstance(part, MaskedAffine))
+        return cls(
+            parts=tuple("affine" if isinstance(part, MaskedAffine) else "reorder" for part in chain.parts),
+            hidden=len(first.first.b),
+            blocks=len(first.blocks),
+            epsilon=first.epsilon,
+            embedding=tuple(len(layer.b) for layer in chain.embedding.layers),
+            activations=chain.embedding.activations,
+        )
+
+    def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
+        """A flow of this shape, with zeros in place of weights."""
+        del key, noise
+        d, d_theta, width = len(scalers.x.scale), len(scalers.theta.scale), self.hidden
+        context = self.embedding[-1] if self.embedding else d_theta
+
+        def part(kind: str) -> MaskedAffine | Reorder:
+            if kind == "reorder":
+                return Reorder(jnp.arange(d))
+            blocks = _blank_layers(width, *(width,) * self.blocks)
+            return MaskedAffine(
+                _blank(d, width), _blank(context, width), blocks, _blank(width, 2 * d), epsilon=self.epsilon
+            )
+
+        embedding = self._embedding(d_theta, self.embedding, self.activations)
+        return sbi_flow(Chain(tuple(map(part, self.parts)), embedding), scalers)
+
+
+def sbi_flow(chain: Chain, scalers: Scalers) -> MaskedAutoregressiveFlow:
+    """A flow of sbi's transforms: theta is not squashed, and scales have no floor beside sbi's epsilon."""
+    return MaskedAutoregressiveFlow(
+        transform=chain,
+        scale_x=scalers.x,
+        scale_theta=scalers.theta,
+        probes=None,
+        squash=False,
+        activation="tanh",
+        floor=0.0,
+    )
+
+
+def config_of(density: Density) -> SbiMDN | SbiMAF:
+    """What a density of sbi is made of."""
+    if isinstance(density, SbiMixture):
+        return SbiMDN.of(density)
+    if isinstance(density, MaskedAutoregressiveFlow) and isinstance(density.transform, Chain):
+        return SbiMAF.of(density)
+    raise InputError(f"`density` must be one that was converted from sbi; got {type(density).__name__}.")
+
+
+def _blank(inputs: int, outputs: int) -> Affine:
+    return Affine(jnp.zeros((outputs, inputs)), jnp.zeros(outputs))
+
+
+def _blank_layers(*widths: int) -> tuple[Affine, ...]:
+    return tuple(_blank(one, two) for one, two in itertools.pairwise(widths))

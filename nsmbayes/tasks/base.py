@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision, sheltered

@@ -18,7 +18,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from nsmbayes.errors import InputError, TrainingError
 from nsmbayes.surrogates import Standardiser, Trend

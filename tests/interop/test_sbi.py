@@ -17,10 +17,12 @@ pytest.importorskip("sbi")
 
 from sbi.inference import NLE  # noqa: E402
 from sbi.neural_nets import likelihood_nn  # noqa: E402
-from sbi.utils import BoxUniform  # noqa: E402
+from sbi.neural_nets.embedding_nets import FCEmbedding  # noqa: E402
+from sbi.utils import BoxUniform, MultipleIndependent  # noqa: E402
 
 import nsmbayes as nsm  # noqa: E402
-from nsmbayes.interop.sbi import adopt, from_sbi, prior_from_torch  # noqa: E402
+from nsmbayes.interop import adopt, density_from_sbi  # noqa: E402
+from nsmbayes.priors import as_prior, unconstrained  # noqa: E402
 from nsmbayes.surrogates import Frame  # noqa: E402
 
 # said by sbi of what these tests do on purpose: train briefly, and a flow in one dimension
@@ -76,6 +78,9 @@ def torch_log_prob(estimator, theta, x):
     return estimator.log_prob(x[None], theta)[0].detach().numpy()
 
 
+log_probs = eqx.filter_jit(lambda density, theta, x: jax.vmap(density.log_prob)(theta, x))
+
+
 def in_double(estimator, theta, x):
     return copy.deepcopy(estimator).double(), theta.double(), x.double()
 
@@ -84,14 +89,59 @@ def in_double(estimator, theta, x):
 def test_log_prob_is_that_of_sbi(x64, trained, kind, d_x):
     estimator, (theta, x) = trained(kind, d_x), simulations(1000, d_x, seed=2)
     x[:50] *= 3  # and far out
-    ours = jax.vmap(from_sbi(estimator).log_prob)(*numbers(theta, x))
+    ours = jax.vmap(density_from_sbi(estimator).log_prob)(*numbers(theta, x))
     np.testing.assert_allclose(ours, torch_log_prob(estimator, theta, x), rtol=1e-5)
     np.testing.assert_allclose(ours, torch_log_prob(*in_double(estimator, theta, x)), rtol=1e-7)
 
 
+@GAUSSIAN_FLOW
+@pytest.mark.parametrize("d_x", [1, 2, 3, 8])
+@pytest.mark.parametrize("kind", ["mdn", "maf"])
+def test_a_method_from_sbi_is_saved_and_computes_the_same(x64, trained, tmp_path, kind, d_x):
+    """At 10,000 points, with sbi in double precision, and where there is no torch afterwards."""
+    estimator, (theta, x) = trained(kind, d_x), simulations(10_000, d_x, seed=2)
+    method = nsm.from_sbi(estimator, PRIOR, theta[:500], x[:500])
+    theirs, points = torch_log_prob(*in_double(estimator, theta, x)), numbers(theta, x)
+    for one in (method, nsm.load(method.save(tmp_path / "model"))):
+        ours = log_probs(one.density, *points)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(ours, log_probs(method.density, *points))
+    code = f"import sys, nsmbayes; nsmbayes.load({str(tmp_path / 'model')!r}); sys.exit('torch' in sys.modules)"
+    assert d_x != 2 or subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["mdn", "maf"])
+@pytest.mark.parametrize(
+    "embedding",
+    [
+        torch.nn.Sequential(torch.nn.Linear(2, 5), torch.nn.Tanh(), torch.nn.Linear(5, 4), torch.nn.SiLU()),
+        FCEmbedding(2, output_dim=3, num_layers=2, num_hiddens=6),
+    ],
+    ids=["layers", "sbi"],
+)
+def test_embeddings_of_theta_that_are_plain_layers(x64, tmp_path, kind, embedding):
+    theta, x = simulations(300, 2)
+    estimator = likelihood_nn(kind, embedding_net=copy.deepcopy(embedding), hidden_features=7)(theta, x)
+    method = nsm.from_sbi(estimator, PRIOR, theta, x, method=nsm.NLE)
+    theirs = torch_log_prob(*in_double(estimator, theta, x))
+    for one in (method, nsm.load(method.save(tmp_path / "model"))):
+        np.testing.assert_allclose(log_probs(one.density, *numbers(theta, x)), theirs, rtol=0, atol=1e-6)
+
+
+def test_a_method_from_sbi_is_not_trained_again(trained):
+    theta, x = simulations(50, 1)
+    method = nsm.from_sbi(trained("mdn", 1), PRIOR, theta, x, draws=20)
+    assert isinstance(method, nsm.NSMBayes)
+    assert method.sampler.draws == 20
+    with pytest.raises(nsm.InputError, match="not trained here"):
+        method.train()
+    with pytest.raises(nsm.InputError, match="`method` must be"):
+        nsm.from_sbi(trained("mdn", 1), PRIOR, theta, x, method=nsm.NPE)
+
+
 @pytest.mark.parametrize(("kind", "d_x"), KINDS)
 def test_log_prob_of_many_points_and_of_the_network_agree_with_it(x64, trained, kind, d_x):
-    density = from_sbi(trained(kind, d_x))
+    density = density_from_sbi(trained(kind, d_x))
     (theta, *_), x = numbers(*simulations(20, d_x))
     one_by_one = [density.log_prob(theta, point) for point in x]
     np.testing.assert_allclose(density.log_probs(theta, x), one_by_one, rtol=1e-12)
@@ -101,7 +151,7 @@ def test_log_prob_of_many_points_and_of_the_network_agree_with_it(x64, trained, 
 
 @pytest.mark.parametrize(("kind", "d_x"), KINDS)
 def test_derivatives_are_those_of_autograd(x64, trained, kind, d_x):
-    density = from_sbi(trained(kind, d_x))
+    density = density_from_sbi(trained(kind, d_x))
     estimator, theta, x = in_double(trained(kind, d_x), *simulations(20, d_x, seed=3))
     basis = 5 * np.eye(d_x) + np.random.default_rng(0).standard_normal((d_x, d_x))
     frame = Frame(jnp.full(d_x, 90.0), jnp.asarray(basis))
@@ -128,7 +178,7 @@ def test_a_mixture_is_smoothed_exactly(x64, trained):
     h, scale, step = 0.7, 20.0, 1e-3
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     estimator, theta, x = in_double(trained("mdn", 1), *simulations(5, 1, seed=4))
-    density = from_sbi(trained("mdn", 1))
+    density = density_from_sbi(trained("mdn", 1))
     for t, point in zip(theta, x, strict=True):
 
         def log_smooth(y, t=t):
@@ -148,7 +198,9 @@ def test_a_mixture_is_smoothed_exactly(x64, trained):
 def test_every_z_score(x64, kind, z_score):
     theta, x = simulations(200, 3)
     estimator = likelihood_nn(kind, z_score_theta=z_score, z_score_x=z_score, hidden_features=7)(theta, x)
-    difference = jax.vmap(from_sbi(estimator).log_prob)(*numbers(theta, x)) - torch_log_prob(estimator, theta, x)
+    difference = jax.vmap(density_from_sbi(estimator).log_prob)(*numbers(theta, x)) - torch_log_prob(
+        estimator, theta, x
+    )
     if (kind, z_score) == ("mdn", "structured"):  # sbi counts the one scale of the three coordinates once
         difference += 2 * np.log(estimator._transform_scale.item())
     np.testing.assert_allclose(difference, 0, atol=2e-2 if z_score == "none" else 1e-4)
@@ -164,46 +216,46 @@ def test_every_z_score(x64, kind, z_score):
         ("made", {}, "twice differentiable"),
         ("zuko_maf", {}, "got ZukoFlow"),
         ("maf", {"use_batch_norm": True}, "batch normalisation"),
-        ("maf", {"embedding_net": torch.nn.Linear(2, 3)}, "embedding network"),
-        ("mdn", {"embedding_net": torch.nn.Linear(2, 3)}, "embedding network"),
+        ("maf", {"embedding_net": torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.GLU())}, "a GLU"),
+        ("mdn", {"embedding_net": torch.nn.LayerNorm(2)}, "embedding network for theta with a LayerNorm"),
         ("mdn", {"z_score_x": "transform_to_unconstrained", "x_dist": UNIT}, "no Gaussian mixture"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_with_the_reason(kind, options, reason, d_x):
     estimator = likelihood_nn(kind, **options)(*simulations(50, d_x))
     with pytest.raises(nsm.InputError, match=f"`estimator`.*{reason}"):
-        from_sbi(estimator)
+        density_from_sbi(estimator)
 
 
 def test_other_hidden_networks_are_refused(trained):
     estimator = copy.deepcopy(trained("mdn", 1))
     estimator.net._hidden_net[1] = torch.nn.Softplus()
     with pytest.raises(nsm.InputError, match="hidden network"):
-        from_sbi(estimator)
+        density_from_sbi(estimator)
 
 
 def test_weights_that_are_not_numbers_are_refused(trained):
     estimator = copy.deepcopy(trained("maf", 3))
     estimator.net._transform._transforms[1].autoregressive_net.final_layer.bias.data[0] = torch.nan
     with pytest.raises(nsm.InputError, match="`estimator` contains NaN"):
-        from_sbi(estimator)
+        density_from_sbi(estimator)
 
 
 def test_what_is_no_estimator_is_refused(trained):
     trainer = NLE(PRIOR, show_progress_bars=False)
     for wrong in (None, "maf", trainer, trainer.build_posterior(trained("mdn", 1)), torch.nn.Linear(1, 1)):
         with pytest.raises(nsm.InputError, match="`estimator` must be what train"):
-            from_sbi(wrong)
+            density_from_sbi(wrong)
 
 
 def test_a_flow_in_one_dimension_is_worth_a_warning(trained):
     with pytest.warns(UserWarning, match="conditional Gaussian") as caught:
-        from_sbi(trained("maf", 1))
+        density_from_sbi(trained("maf", 1))
     assert caught[0].filename == __file__
 
 
 def gaussian_prior():
-    return prior_from_torch(PRIOR)
+    return as_prior(PRIOR)
 
 
 def test_adopt_checks_its_arguments(trained):
@@ -290,25 +342,39 @@ def test_torch_tensors_are_arrays():
     np.testing.assert_array_equal(means[0], means[2])
 
 
+D = torch.distributions
+
+
 @pytest.mark.parametrize(
     "prior",
     [
         PRIOR,
-        torch.distributions.Independent(torch.distributions.Normal(torch.tensor([1.0, 2.0]), 0.5 * torch.ones(2)), 1),
+        D.Independent(D.Normal(torch.tensor([1.0, 2.0]), 0.5 * torch.ones(2)), 1),
+        D.Independent(D.Uniform(torch.tensor([1.0, 2.0]), 3 * torch.ones(2)), 1),
         BoxUniform(torch.tensor([-1.0, 0.0]), torch.tensor([2.0, 5.0])),
+        MultipleIndependent([D.Normal(torch.zeros(1), torch.ones(1)), D.Gamma(torch.ones(1) * 2, torch.ones(1))]),
+        MultipleIndependent([BoxUniform(torch.zeros(1), torch.ones(1)), D.LogNormal(torch.zeros(1), torch.ones(1))]),
+        D.Independent(D.Beta(torch.ones(2) * 2, torch.ones(2) * 3), 1),
+        D.Independent(D.StudentT(torch.ones(2) * 3, torch.zeros(2), torch.ones(2)), 1),
+        D.Independent(D.Weibull(torch.ones(2) * 3, torch.ones(2) * 2), 1),
     ],
 )
-def test_priors(prior):
+def test_priors(x64, prior):
+    """As they are, wherever a prior is accepted."""
     theta = prior.sample((100,))
-    converted = prior_from_torch(prior)
-    np.testing.assert_allclose(converted.log_prob(theta.numpy()), prior.log_prob(theta).numpy(), rtol=1e-5)
-    assert nsm.NLE(converted).support.dim == 2
+    converted = as_prior(prior)
+    np.testing.assert_allclose(converted.log_prob(theta.numpy()), prior.log_prob(theta).numpy(), rtol=1e-5, atol=1e-5)
+    assert nsm.NLE(prior).support.dim == unconstrained(prior).dim == 2
+    assert nsm.simulate_sets(prior, nsm.NumpySimulator(lambda rng, t: t), m=3, n=2, seed=0)[0].shape == (3, 2)
 
 
-@pytest.mark.parametrize("prior", [None, torch.distributions.Gamma(torch.ones(2), torch.ones(2)), torch.ones(2)])
+@pytest.mark.parametrize(
+    "prior",
+    [None, D.Poisson(torch.ones(2)), torch.ones(2), D.Normal(torch.zeros(2, 2), 1.0), D.Dirichlet(torch.ones(2))],
+)
 def test_other_priors_are_refused(prior):
-    with pytest.raises(nsm.InputError, match="`prior`"):
-        prior_from_torch(prior)
+    with pytest.raises(nsm.InputError, match="`prior"):
+        as_prior(prior)
 
 
 def test_the_module_itself_is_light():

@@ -117,3 +117,16 @@ def test_a_model_without_names_takes_any(random_method):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.array_equal(method.build_posterior(FRAME, beta=0.3).x, X)
+
+
+def test_a_frame_of_parameters_names_them_unless_they_have_names():
+    prior = nsm.GaussianPrior([0.0, 0.0], [1.0, 1.0])
+    theta = prior.sample(5, seed=0)
+    frame = pd.DataFrame(theta, columns=["a", "b"])
+    method = nsm.NLE(prior).append_simulations(frame, theta)
+    assert method.parameter_names == ("a", "b")
+    method.append_simulations(frame[["b", "a"]], theta)
+    np.testing.assert_array_equal(method._all_simulations()[0], np.concatenate([theta, theta]))
+    with pytest.raises(nsm.InputError, match="`theta` has the columns"):
+        method.append_simulations(frame.rename(columns={"b": "c"}), theta)
+    assert nsm.NLE(prior).append_simulations(pd.DataFrame(theta), theta).parameter_names == ("theta_1", "theta_2")

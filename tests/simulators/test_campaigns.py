@@ -314,7 +314,7 @@ def test_priors_travel_as_json(prior, tmp_path):
 
 
 def test_a_prior_without_json_must_be_passed_again(tmp_path):
-    prior = dist.MultivariateNormal(np.zeros(2), np.eye(2))
+    prior = dist.MultivariateStudentT(3.0, np.zeros(2), np.eye(2))
     campaign = run(tmp_path / "c.zarr", 10, prior=prior)
     with pytest.raises(nsm.InputError, match="does not hold its prior"):
         _ = campaign.prior

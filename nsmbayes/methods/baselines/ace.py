@@ -65,7 +65,7 @@ class ACE(SetMethod):
     targets.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         summaries: outputs of the deep set that reads a data set.
         hidden: width of the layers.
         blocks: residual blocks of the network.

@@ -29,7 +29,7 @@ class GBISR(SimulatingMethod):
     Algorithm 3, which takes most of the simulations.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         simulator: a `JaxSimulator`, a `NumpySimulator` or a task.
         simulations: simulations per estimate of the loss, n' in the paper.
         bootstrap_simulations: simulations per estimate during calibration, n'_b in the paper.

@@ -37,7 +37,7 @@ class NPE(SetMethod):
     data set with outliers is unlike everything it was trained on, so that its answer is extrapolation.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         summaries: number of statistics that the deep set learns.
         embedding_hidden: width of the layers of the deep set.
         transforms: autoregressive transforms of the flow.

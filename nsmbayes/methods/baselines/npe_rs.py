@@ -50,7 +50,7 @@ class NPERS(NPE):
     `build_posterior` trains anew for every data set.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         strength: weight of the penalty, lambda in the paper.
         options: those of `NPE`.
 

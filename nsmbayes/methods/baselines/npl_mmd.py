@@ -27,7 +27,7 @@ class NPLMMD(SimulatingMethod):
     no prior over theta: `prior` only gives the space of theta, and its mean is where the descents start.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         simulator: a differentiable `JaxSimulator`, or a task that has one.
         draws: number of draws.
         simulations: simulations per step, n' in the paper.

@@ -54,7 +54,7 @@ class RSNLE(SimulatingMethod):
     is shifted away. One that outliers have moved to where another theta would put it is not.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         simulator: a `JaxSimulator`, a `NumpySimulator` or a task.
         summary: statistics of data sets, (m, n, d_x) to (m, d_s); four of the quantiles of each column by default.
         rounds: how often data sets are simulated, first at draws of the prior, then of the latest posterior.

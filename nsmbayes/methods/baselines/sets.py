@@ -17,7 +17,7 @@ class SetMethod(TrainedMethod):
     """A method that learns from data sets of as many observations as will be observed.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         scaling: how networks see x: "zscore" as in the paper, "robust", "robust-asinh" or "none".
         budget: the most simulations it may be given.
         parameter_names: names for tables and plots.

@@ -22,7 +22,7 @@ class SimulatingMethod(Method):
     It cannot use simulations that were made before, and has no `append_simulations`.
 
     Args:
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         simulator: a `JaxSimulator`, a `NumpySimulator` or a task.
         budget: the most simulations it may make.
         parameter_names: names for tables and plots.

@@ -12,6 +12,8 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints, transforms
 
+from nsmbayes.priors import Product
+
 _WRAPPERS = (dist.Independent, dist.ExpandedDistribution)
 _TRUNCATED = ("LeftTruncatedDistribution", "RightTruncatedDistribution")
 
@@ -71,6 +73,11 @@ def tails(prior: Any) -> Tails:
     base: Any = prior
     while isinstance(base, _WRAPPERS):
         base = base.base_dist
+    if isinstance(base, Product):
+        of_parts = [tails(part) for part in base.parts]
+        heavy = [one for one in of_parts if not one.light]
+        why = "each parameter has a bounded density and sub-exponential tails"
+        return heavy[0] if heavy else Tails(True, min(one.rate for one in of_parts), why)
     kind: Any = type(base)
     name = kind.__name__
     if kind in _LIGHT:

@@ -1,8 +1,8 @@
 """Campaigns: simulations in a store, made by one process or by many, and read a piece at a time."""
 
+from nsmbayes.priors import prior_from_json, prior_to_json, read_prior
 from nsmbayes.simulators.campaigns.campaign import Campaign, Failures, Progress, require_valid
 from nsmbayes.simulators.campaigns.merge import merge_campaigns
-from nsmbayes.simulators.campaigns.prior_json import prior_from_json, prior_to_json, read_prior
 from nsmbayes.simulators.campaigns.run import as_campaign_simulator, simulate
 
 __all__ = [

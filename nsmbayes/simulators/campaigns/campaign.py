@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from nsmbayes._internal import checks
 from nsmbayes.calls import RowStatus
 from nsmbayes.errors import InputError
-from nsmbayes.simulators.campaigns.prior_json import prior_from_json
+from nsmbayes.priors import prior_from_json
 from nsmbayes.simulators.campaigns.store import Rows, Store
 
 _TELLING = 0.5  # standard deviations between failed and valid parameters from which on a user should look

@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes.calls import Caller, Outcome, RowStatus, Work, width_error
 from nsmbayes.calls.executors import outcomes
 from nsmbayes.errors import InputError, SimulationError
-from nsmbayes.priors import unconstrained
+from nsmbayes.priors import as_prior, prior_to_json, unconstrained
 from nsmbayes.simulators.base import NumpySimulator, Simulator, as_simulator
 from nsmbayes.simulators.campaigns.campaign import Campaign
 from nsmbayes.simulators.campaigns.fingerprint import prior_fingerprint, simulator_fingerprint
-from nsmbayes.simulators.campaigns.prior_json import prior_to_json
 from nsmbayes.simulators.campaigns.store import Store, create, run_facts
 from nsmbayes.simulators.numbered import MOST_ROWS, draw_theta
 
@@ -50,7 +49,7 @@ def simulate(
     Args:
         simulator: a `NumpySimulator`, `BatchSimulator`, `CommandSimulator` or `JaxSimulator`, a task, or a function
             with arguments `rng` and `theta`.
-        prior: a `GaussianPrior` or any continuous numpyro distribution over a vector.
+        prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         m: rows that the campaign shall have.
         out: its folder, e.g. "campaign.zarr".
         seed: for parameters and simulations.
@@ -82,8 +81,11 @@ def simulate(
     batch = min(_LARGEST_BATCH, -(-m // 100)) if batch is None else checks.integer(batch, "batch", at_least=1)
     max_failures = checks.fraction(max_failures, "max_failures", below=1.0 + 1e-9)
     chosen = as_campaign_simulator(simulator)
+    prior = as_prior(prior)
     support = unconstrained(prior)
-    names = tuple(parameter_names or (f"theta_{i + 1}" for i in range(support.dim)))
+    names = tuple(
+        parameter_names or getattr(prior, "parameter_names", None) or (f"theta_{i + 1}" for i in range(support.dim))
+    )
     if len(names) != support.dim:
         raise InputError(f"`parameter_names` must be {support.dim} strings; got {names!r}.")
     facts = {

@@ -1,0 +1,139 @@
+"""Losses of observations of which single cells are missing: each by the columns that it has.
+
+A Gaussian mixture has margins in closed form, smoothed or not, so that nothing is filled in. Rows with the same columns
+have the same margin, the same part of location and scatter, and a weight for as many columns. Margins of as many
+columns are computed together, each padded to as many rows: one program per number of columns and not per pattern.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses.evaluated import Loss, NLELoss, NSMSetting
+from nsmbayes.scatter import LocationScatter
+from nsmbayes.surrogates import MarginalMixture, MixtureDensity
+from nsmbayes.weights import Constant, Weighting
+
+_FEWEST = 8  # rows to which patterns are padded at least: the radii of the noise rules are spread over them
+_SEEDS = 100_000  # more than there are patterns
+
+
+class Pattern(NamedTuple):
+    """The observations that have the same columns."""
+
+    columns: Int[np.ndarray, " k"]
+    rows: Int[np.ndarray, " m"]
+
+
+def patterns(x: Float[np.ndarray, "n d_x"]) -> list[Pattern]:
+    """The rows of x by which of their cells are not NaN, patterns of many columns first.
+
+    Example:
+        >>> import numpy as np
+        >>> from nsmbayes.losses.missing import patterns
+        >>> [(p.columns.tolist(), p.rows.tolist()) for p in patterns(np.array([[1.0, 2], [np.nan, 3], [4, 5]]))]
+        [([0, 1], [0, 2]), ([1], [1])]
+    """
+    masks, of_row = np.unique(~np.isnan(x), axis=0, return_inverse=True)
+    found = [Pattern(np.flatnonzero(mask), np.flatnonzero(of_row.ravel() == i)) for i, mask in enumerate(masks)]
+    return sorted(found, key=lambda pattern: (-len(pattern.columns), pattern.columns.tolist()))
+
+
+class MarginalLoss(Loss):
+    """The loss of observations with missing cells: that of each pattern under its margin of the mixture."""
+
+    base: MixtureDensity
+    groups: tuple[Loss, ...]
+    """The losses of patterns with as many columns, stacked, without their mixture."""
+    order: Int[Array, " n"]
+    """Where the observations are in all losses of all groups."""
+    multiples: Float[Array, " n"]
+
+    def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
+        """The loss of each observation."""
+
+        def of_pattern(part: Any) -> Float[Array, " m"]:
+            return eqx.tree_at(_base, part, self.base, is_leaf=lambda node: node is None).each(theta)
+
+        losses = jnp.concatenate([jax.vmap(of_pattern)(group).ravel() for group in self.groups])
+        return self.multiples * losses[self.order]
+
+    @double_precision
+    def reweighted(self, multiples: Float[np.ndarray, " n"]) -> "MarginalLoss":
+        """The loss in which each observation counts a multiple of what it counts here."""
+        return MarginalLoss(self.base, self.groups, self.order, self.multiples * jnp.asarray(multiples))
+
+
+class MarginalWeighting(Weighting):
+    """A weight, location and scatter: an observation is measured in the columns that it has."""
+
+    def of(self, columns: Int[np.ndarray, " k"]) -> Weighting:
+        """The weight of observations with these columns only."""
+        location, scatter = np.asarray(self.centre.location), np.asarray(self.centre.scatter)
+        part = LocationScatter.from_scatter(location[columns], scatter[np.ix_(columns, columns)], self.centre.estimator)
+        return Weighting(self.weight.for_columns(len(columns)), part)
+
+    @double_precision
+    def at(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """w(x_i) of every row, between 0 and 1."""
+        found = np.empty(len(x))
+        for columns, rows in patterns(x):
+            found[rows] = self.of(columns).at(x[np.ix_(rows, columns)])
+        return found
+
+
+class MarginalSetting(NamedTuple):
+    """The loss of NSM-Bayes, or without noise levels that of NLE, for observations with missing cells."""
+
+    density: MixtureDensity
+    weighting: MarginalWeighting
+    noise_levels: tuple[float, ...] | None
+    whiten: bool
+
+    @classmethod
+    def of_nle(cls, density: MixtureDensity) -> "MarginalSetting":
+        """The loss of NLE: every observation counts alike."""
+        d_x = len(density.scale_x.scale)
+        centre = LocationScatter.from_scatter(np.zeros(d_x), np.eye(d_x), "sample")
+        return cls(density, MarginalWeighting(Constant(), centre), None, False)
+
+    @double_precision
+    def loss(self, x: Float[np.ndarray, "n d_x"], *, rules: int = 1, seed: int = 0) -> MarginalLoss:
+        """The loss on observations `x`, with NaN for missing cells."""
+        order, groups, start = np.empty(len(x), dtype=int), [], 0
+        for alike in _together(patterns(x), one_by_one=self.noise_levels is not None):
+            size = max(_FEWEST, *(len(pattern.rows) for pattern in alike))
+            parts = []
+            for pattern in alike:
+                rows = np.resize(pattern.rows, size)  # repeated, to be as many
+                own = seed + _SEEDS * (1 + start)  # so that patterns do not share the errors of their noise rules
+                part = self._part(pattern.columns, x[np.ix_(rows, pattern.columns)], rules, own)
+                parts.append(eqx.tree_at(_base, part, None))
+                order[pattern.rows] = start + np.arange(len(pattern.rows))
+                start += size
+            groups.append(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts))
+        return MarginalLoss(self.density, tuple(groups), jnp.asarray(order), jnp.ones(len(x)))
+
+    def _part(self, columns: Int[np.ndarray, " k"], cells: Float[np.ndarray, "m k"], rules: int, seed: int) -> Loss:
+        margin = MarginalMixture.of(self.density, columns)
+        if self.noise_levels is None:
+            return NLELoss(margin, jnp.asarray(cells))
+        setting = NSMSetting.of(margin, self.weighting.of(columns), self.noise_levels, whiten=self.whiten)
+        return setting.loss(cells, rules=rules, seed=seed)
+
+
+def _together(found: list[Pattern], *, one_by_one: bool) -> Iterator[list[Pattern]]:
+    """Patterns with as many columns; those of one column alone where their noise is on lattices of their own."""
+    for k in sorted({len(pattern.columns) for pattern in found}, reverse=True):
+        alike = [pattern for pattern in found if len(pattern.columns) == k]
+        yield from ([pattern] for pattern in alike) if k == 1 and one_by_one else [alike]
+
+
+def _base(loss: Any) -> Any:
+    return loss.surrogate.base
