@@ -13,6 +13,7 @@ from nsmbayes._internal.columns import Names, check_names, column_names, named_m
 from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.random import dequantised
 from nsmbayes._internal.text import listed
+from nsmbayes.diagnostics import Reach, judge, reach
 from nsmbayes.errors import BudgetError, InputError, NotTrainedError
 from nsmbayes.methods.stored import MOST_IN_MEMORY, StoredSimulations, Streamed
 from nsmbayes.posteriors import Posterior, Provenance
@@ -63,10 +64,25 @@ class Method(Sheltered, ABC):
     def build_posterior(self, x: Any, *, seed: int = 0) -> Posterior:
         """The posterior given observations (n, d_x)."""
 
-    def _provenance(self) -> Provenance:
-        return Provenance(
-            self.name, self.label, self.parameter_names, certify, self.x_names, self.interrupted, self.dropped
+    def check(self, x: Any) -> Reach:
+        """How far observations lie from all simulations, before anything is inferred from them.
+
+        `.verdict` says it in a few words, `.explain()` in a sentence or two; there are numbers for each row and column.
+        """
+        simulated, bounds = self._reference()
+        x = named_matrix(x, "x", self.x_names, width=simulated.shape[1], width_is="columns, like the simulations")
+        return reach(x, simulated, self.x_names, bounds=bounds)
+
+    def _reference(self) -> tuple[Float[np.ndarray, "m d_x"], Float[np.ndarray, "2 d_x"] | None]:
+        """Simulations, and None; or draws of the surrogate over the prior, and the range of the simulations."""
+        raise InputError(
+            f"{self.label} has no simulations to compare with. Simulate from the prior, and pass them to "
+            "nsmbayes.diagnostics.reach(x, simulated)."
         )
+
+    def _provenance(self) -> Provenance:
+        about = (self.x_names, self.interrupted, self.dropped)
+        return Provenance(self.name, self.label, self.parameter_names, certify, *about, judge)
 
     def _record(self, history: TrainingHistory) -> None:
         self.history, self.interrupted = history, history.stopped == Stopped.INTERRUPTED
@@ -121,6 +137,10 @@ class TrainedMethod(Method):
         if self._simulations:
             warn_unnamed("x of the simulations before", names, "those that follow")
         return names
+
+    def _reference(self) -> tuple[Float[np.ndarray, "m d_x"], Float[np.ndarray, "2 d_x"] | None]:
+        x = self._all_simulations()[1]
+        return x.reshape(-1, x.shape[-1]), None
 
     def _all_simulations(self) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m ..."]]:
         if not self._simulations:

@@ -256,10 +256,10 @@ class NSMBayesConj(SurrogateMethod):
         checks.integer(seed, "seed")
         recipe = self._recipe(weight)
         x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
-        chosen, result = self._prior_or(prior), None
+        chosen, result, suspects = self._prior_or(prior), None, None
         beta = None if beta is None else checks.positive(beta, "beta")
-        suspects = None
         if self.excess is not None and self._companion is not None:
+            self._companion.warn_of_outside(x)
             suspects = self._companion.suspects(self.excess, recipe, chosen, x, seed)
         centre, multiples = (None, None) if suspects is None else (suspects.centre, suspects.factor.values)
         statistics = DataStatistics.of(recipe, x, centre, multiples)
@@ -302,6 +302,9 @@ class NSMBayesConj(SurrogateMethod):
             warn_unnamed("x", self.x_names, "the simulations")
         return x
 
+    def _reference(self) -> tuple[Float[np.ndarray, "m d_x"], Float[np.ndarray, "2 d_x"] | None]:
+        return super()._reference() if self._companion is None else self._companion._reference()
+
     @property
     def _noisy(self) -> bool:
         return self.noise_levels != (0.0,)
@@ -340,11 +343,8 @@ class NSMBayesConj(SurrogateMethod):
         return model_arrays(self.family) | beside
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
-        d_x = len(require_array(arrays, "model.scale_x.centre", (None,)))
-
-        def build() -> Family:
-            scalers = Scalers.blank(d_x, self.dim, asinh=self.scaling == "robust-asinh")
-            return self._initial(jax.random.key(0), scalers)
-
-        self._network = fill_model(build, arrays)
+        d_x, asinh = len(require_array(arrays, "model.scale_x.centre", (None,))), self.scaling == "robust-asinh"
+        self._network = fill_model(
+            lambda: self._initial(jax.random.key(0), Scalers.blank(d_x, self.dim, asinh=asinh)), arrays
+        )
         self._companion = self._new_companion().restored(arrays, d_x)

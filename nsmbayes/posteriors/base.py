@@ -12,15 +12,14 @@ from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import Names, named_matrix
-from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.text import escape, shorten
 from nsmbayes.calibration import CalibrationResult
 from nsmbayes.errors import InputError
-from nsmbayes.posteriors.arviz import inference_data
 from nsmbayes.posteriors.caveats import warnings_about, wrapped
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.posteriors.outliers import SHOWN, Outlier, reasons_by_number
 from nsmbayes.posteriors.saving import save_posterior
+from nsmbayes.posteriors.workflow import SummaryText, Workflow
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.suspects import Suspects
 from nsmbayes.weights.excess import Factor
@@ -45,9 +44,11 @@ class Provenance(NamedTuple):
     """Whether the training of its network was interrupted."""
     dropped: float = 0.0
     """The fraction of the simulations that failed and were dropped before training."""
+    judge: Callable[..., Any] | None = None
+    """Compares the bulk of the data with the simulator: `nsmbayes.diagnostics.judge`; None if that cannot be asked."""
 
 
-class Posterior(Sheltered, ABC):
+class Posterior(Workflow, ABC):
     """A distribution over parameters given observations.
 
     Every posterior has `mean` and `covariance`, `x` (the observations), `beta` (the learning rate) and `calibration`
@@ -251,14 +252,14 @@ class Posterior(Sheltered, ABC):
         for j, name in enumerate(self.parameter_names):
             numbers = "".join(f"{values[j]:>10.3f}" for values in columns.values())
             lines.append(f"{shorten(name):<12}{numbers}{self._more_columns(j)}")
-        lines += [self._about_observations(), self.certificate.wrapped()]
+        lines += [self._about_observations(), *self._about_bulk(), self.certificate.wrapped()]
         lines += [*map(wrapped, self.warnings)]
         lines += [textwrap.fill(line, 110) for note in self._notes() for line in note.splitlines()]
         if self.calibration is not None:
             lines.append(self.calibration.wrapped())
         if self.provenance.dropped:
             lines.append(self.about_dropped)
-        return escape("\n".join(lines), keep="\n")
+        return SummaryText(escape("\n".join(lines), keep="\n"))
 
     @property
     def about_dropped(self) -> str:
@@ -282,13 +283,6 @@ class Posterior(Sheltered, ABC):
     def _notes(self) -> list[str]:
         """What else a reader should know."""
         return []
-
-    def to_arviz(self, draws: int = 1000, *, chains: int = 4, seed: int = 0) -> Any:
-        """The posterior as an ArviZ InferenceData. Needs the extra `nsmbayes[arviz]`.
-
-        A sampled posterior gives the draws of its chains; `draws`, `chains` and `seed` are for one in closed form.
-        """
-        return inference_data(self.chains(draws, chains, seed), self.parameter_names, self.x, self.weights)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save what the posterior knows as a folder (JSON and safetensors), which `nsmbayes.load` reads.

@@ -39,7 +39,9 @@ from nsmbayes.samplers import (
     minimise,
     total_loss,
 )
+from nsmbayes.surrogates import Density
 from nsmbayes.suspects import BY_DISTANCE, Suspects
+from nsmbayes.weights import Weighting
 
 _PRIOR_DRAWS = 4000
 _INFLUENCE_DRAWS = 500
@@ -74,6 +76,11 @@ class SampledPosterior(Posterior):
     def x(self) -> Float[np.ndarray, "n d_x"]:
         """The observations."""
         return self._x
+
+    @property
+    def support(self) -> UnconstrainedPrior:
+        """The prior and its bijection to R^d."""
+        return self._support
 
     @functools.cached_property
     def prior(self) -> GaussianPrior | Empirical:
@@ -198,6 +205,25 @@ class GeneralisedPosterior(SampledPosterior):
         self.target, self.setting, self.compression, self.suspects = target, setting, compression, suspects
         self.dequantised = x if dequantised is None else dequantised
         """The observations as the loss has them: with noise of one grid step, where the method has `grid_steps`."""
+
+    @property
+    def density(self) -> Density | None:
+        """The surrogate q(x | theta), if it is a density."""
+        return self.setting.surrogate if isinstance(self.setting.surrogate, Density) else None
+
+    @property
+    def weighting(self) -> Weighting:
+        """How observations are weighted by their distance."""
+        return self.setting.weighting
+
+    @property
+    def noisy_x(self) -> Float[np.ndarray, "n d_x"]:
+        """The observations as the loss has them."""
+        return self.dequantised
+
+    def losses_at(self, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k n"]:
+        """The loss of each observation at many parameters."""
+        return self.row_losses(unconstrain_rows(self.target.prior, theta), np.arange(self.n))
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
