@@ -26,7 +26,14 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes._internal.text import shorten
-from nsmbayes.diagnostics.views import GRID, LEVELS, Views, distributions, weighted_quantiles
+from nsmbayes.diagnostics.views import (
+    GRID,
+    LEVELS,
+    Views,
+    distributions,
+    shared_distributions,
+    weighted_quantiles,
+)
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior
 from nsmbayes.posteriors.predictive import Source, column_labels
@@ -39,12 +46,16 @@ MOST_ROWS = 500
 """Rows that are compared: of more, a random subset."""
 _REPLICATES = 199  # predictive data sets
 _FEWEST = 20  # rows of the bulk below which nothing is said
-_NO_BULK = 0.35  # share of rows distrusted, beyond what the model has itself, from which on there is no bulk
+_NO_BULK = 1 / 3  # share of rows distrusted, beyond what the model has itself, from which on there is no bulk
 _CHANCE = 0.95  # quantile of the number of low weights that predictive data sets have
-_STARTS, _ROWS_PER_COLUMN = 10, 5  # of the robust scatter of predictive data sets
+_STARTS, _ROWS_PER_COLUMN = 2, 5  # of the robust scatter of predictive data sets
 _POOL = 4000  # predictive draws that stand for the model
 _RADII: np.ndarray = np.sinh(np.linspace(0, np.arcsinh(1e8), 8192))  # at which a weight is tabulated
 _MEANINGFUL = 1e-6  # of the largest direction in which parameters move the data
+
+
+class _Incomparable(Exception):
+    """Why the bulk cannot be compared with predictive draws."""
 
 
 class Outcome(Enum):
@@ -129,7 +140,7 @@ def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verd
         return _unasked(Outcome.WRONG, low, source, why)
     try:
         found = _compared(posterior, source, weights, seed)
-    except InputError as error:
+    except _Incomparable as error:
         return _unasked(Outcome.UNKNOWN, low, source, str(error))
     expected = float(np.quantile(found.low, _CHANCE))
     beyond = len(low) / posterior.n - found.low.mean()
@@ -169,6 +180,8 @@ class _Compared(NamedTuple):
 
     p_value: float
     view_p_values: Float[np.ndarray, " views"]
+    sizes: Float[np.ndarray, " views"]
+    """The mean square of `left`, in units of that of predictive data sets."""
     low: Float[np.ndarray, " b"]
     """The share of low weights in each predictive data set."""
     views: Views
@@ -185,25 +198,23 @@ class _Compared(NamedTuple):
         return f"Bulk against draws of the {self.source}: {says}."
 
     def off(self) -> tuple[str, ...]:
-        """The columns that are off; if none is alone, pairs; if none is, all together."""
-        for size in (1, 2):
-            views = [v for v, columns in enumerate(self.views.columns) if len(columns) == size]
-            bad = {v: self.view_p_values[v] for v in views if self.view_p_values[v] <= LEVEL}
-            if bad:
-                ordered = sorted(bad, key=bad.__getitem__)
-                return tuple(dict.fromkeys(self._named(self.views.columns[v]) for v in ordered))
-        return ("all columns together",)
+        """The columns that are off, or the pairs if one of these is off most; or all together."""
+        order = np.argsort(-self.sizes, kind="stable")
+        kind = len(self.views.columns[order[0]])
+        if kind == len(self.names) > 2:
+            return ("all columns together",)
+        found = [v for v in order if self.sizes[v] >= self.sizes[order[0]] / 2]
+        same = [self.views.columns[v] for v in found if len(self.views.columns[v]) == kind]
+        return tuple(dict.fromkeys(map(self._named, same)))
 
     def _named(self, columns: tuple[int, ...]) -> str:
         return " and ".join(shorten(self.names[j]) for j in columns)
 
     def worst(self) -> str:
         """Where a column is off most, in numbers; of pairs only the names."""
-        alone = self.view_p_values[: len(self.names)]
-        if alone.min() > LEVEL:
+        j = int(self.sizes.argmax())
+        if j >= len(self.names):
             return f"Off: {', '.join(self.off())}."
-        size = np.abs(self.left).max(axis=1)[: len(self.names)]
-        j = int(np.where(alone <= LEVEL, size, -1).argmax())
         at = int(np.abs(self.left[j]).argmax())
         below = self.observed[j, at]
         model = np.clip(below - self.left[j, at] * np.sqrt(LEVELS[at] * (1 - LEVELS[at])), 0, 1)
@@ -221,7 +232,7 @@ def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, "
     some = np.sort(rng.permutation(len(x))[:MOST_ROWS])
     x, weights, d = x[some], weights[some], x.shape[1]
     if weights.sum() < _FEWEST:
-        raise InputError(f"The bulk is worth {weights.sum():.0f} rows: too few to be compared with a simulator.")
+        raise _Incomparable(f"The bulk is worth {weights.sum():.0f} rows: too few to be compared with a simulator.")
     location, scatter, weight = _frame(posterior)
     views, radial = Views.of(location, scatter), _tabulated(weight)
     theta = posterior.sample((_REPLICATES,), seed=seed)
@@ -231,7 +242,7 @@ def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, "
     rows = int(min(len(x), max(_FEWEST, round(weights.sum() / max(share, 1e-3)))))
     sets = source.draw(theta, rows, seed + 1)
     if not np.isfinite(sets).all():
-        raise InputError("Predictive draws are not finite: the posterior lies where the surrogate is of no use.")
+        raise _Incomparable("Predictive draws are not finite: the posterior lies where the surrogate is of no use.")
     pool = sets.reshape(-1, d)[rng.permutation(sets.shape[0] * rows)[:_POOL]]
     own, of_pool = _refitted(sets, pool, (location, scatter), radial, seed)
     weights_pool, scores = radial(views.distance(pool)), np.sqrt(LEVELS * (1 - LEVELS))
@@ -241,9 +252,9 @@ def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, "
         z = views.at(v, pool)
         places[v] = weighted_quantiles(z, weights_pool)
         [observed[v]] = distributions(views.at(v, x)[None], weights[None], places[v])
-        [model] = distributions(z[None], weights_pool[None], places[v])
+        [model] = shared_distributions(z, weights_pool[None], places[v])
         left[v] = (observed[v] - model) / scores
-        models = distributions(np.broadcast_to(z, of_pool.shape), of_pool, places[v])
+        models = shared_distributions(z, of_pool, places[v])
         null[:, v] = (distributions(views.at(v, sets), own, places[v]) - models) / scores
     left, null = _without_parameters(left, null, theta)
     sizes, null_sizes = (left**2).mean(axis=1), (null**2).mean(axis=2)
@@ -252,7 +263,7 @@ def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, "
     total = (1 + ((null_sizes / usual).mean(axis=1) >= (sizes / usual).mean()).sum()) / (1 + len(sets))
     names = column_labels(posterior.x_names, d)
     low = (own < LOW_WEIGHT).mean(axis=1)
-    return _Compared(float(total), each, low, views, names, places, observed, left, source.name)
+    return _Compared(float(total), each, sizes / usual, low, views, names, places, observed, left, source.name)
 
 
 def _frame(posterior: Posterior) -> tuple[np.ndarray, np.ndarray, Weight | None]:
@@ -261,7 +272,10 @@ def _frame(posterior: Posterior) -> tuple[np.ndarray, np.ndarray, Weight | None]
     if weighting is not None and weighting.weight.decays:
         centre = weighting.centre
         return np.asarray(centre.location), np.asarray(centre.scatter), weighting.weight
-    centre = fit_location_scatter(posterior.noisy_x)
+    try:
+        centre = fit_location_scatter(posterior.noisy_x)
+    except InputError as error:
+        raise _Incomparable(f"The rows have no robust scatter. {error}") from error
     return np.asarray(centre.location), np.asarray(centre.scatter), None
 
 
@@ -296,7 +310,7 @@ def _refitted(
     def weigh(whitened: Float[np.ndarray, "b k d"]) -> Float[np.ndarray, "b k"]:
         return radial(np.sqrt(((whitened - offsets) ** 2).sum(axis=2)))
 
-    return weigh(np.einsum("bij,bnj->bni", factors, sets)), weigh(np.einsum("bij,mj->bmi", factors, pool))
+    return weigh(sets @ factors.swapaxes(1, 2)), weigh(pool @ factors.swapaxes(1, 2))
 
 
 def _without_parameters(

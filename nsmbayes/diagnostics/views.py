@@ -60,12 +60,20 @@ def weighted_quantiles(z: Float[np.ndarray, " m"], weights: Float[np.ndarray, " 
     return z[order][np.minimum(np.searchsorted(reached, LEVELS), len(z) - 1)]
 
 
+def shared_distributions(
+    z: Float[np.ndarray, " m"], weights: Float[np.ndarray, "b m"], places: Float[np.ndarray, " grid"]
+) -> Float[np.ndarray, "b grid"]:
+    """`distributions` of the same rows, weighted in several ways."""
+    below = (z[:, None] < places).astype(float)
+    return weights @ below / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+
+
 def distributions(
     z: Float[np.ndarray, "b n"], weights: Float[np.ndarray, "b n"], places: Float[np.ndarray, " grid"]
 ) -> Float[np.ndarray, "b grid"]:
     """The fraction of the weight of each data set that lies below each of some places."""
     bins = len(places) + 1
-    index = np.searchsorted(places, z) + bins * np.arange(len(z))[:, None]
+    index = np.searchsorted(places, z, side="right") + bins * np.arange(len(z))[:, None]
     found = np.bincount(index.ravel(), weights.ravel(), minlength=bins * len(z)).reshape(len(z), bins)
     total = found.cumsum(axis=1)
     return total[:, :-1] / np.maximum(total[:, -1:], 1e-300)
