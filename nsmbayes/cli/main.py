@@ -1,4 +1,4 @@
-"""The command line: nsmbayes demo | simulate | train | infer | certify | reproduce | bench."""
+"""The command line: nsmbayes demo | simulate | train | infer | diagnose | certify | reproduce | bench."""
 
 import argparse
 import importlib

@@ -86,6 +86,13 @@ def as_tree(
     return xarray.DataTree.from_dict(groups)
 
 
+def write_netcdf(posterior: Any, path: Any) -> None:
+    """Write the groups of `to_xarray` to a NetCDF file, which ArviZ of every generation reads."""
+    _needed("h5netcdf", "A NetCDF file needs h5netcdf: pip install h5netcdf")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    as_tree(posterior, 1000, 4, 0).to_netcdf(path, engine="h5netcdf")
+
+
 def as_frame(draws: Float[np.ndarray, "chains draws d"], names: tuple[str, ...]) -> Any:
     """What `Posterior.to_pandas` returns."""
     pandas = _needed("pandas", "to_pandas needs pandas: pip install pandas")
