@@ -22,7 +22,7 @@ def as_arviz(posterior: Any, draws: int, chains: int, seed: int, **options: Any)
     """What `Posterior.to_arviz` returns."""
     arviz = _needed("arviz", "to_arviz needs ArviZ: pip install 'nsmbayes[arviz]'")
     tree = as_tree(posterior, draws, chains, seed, **options)
-    if not hasattr(arviz, "InferenceData"):
+    if int(arviz.__version__.partition(".")[0]) >= 1:
         return tree
     return arviz.InferenceData(**{name: node.to_dataset() for name, node in tree.children.items()})
 
