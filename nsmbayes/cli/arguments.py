@@ -98,9 +98,7 @@ def _infer(parser: argparse.ArgumentParser) -> None:
 def _diagnose(parser: argparse.ArgumentParser) -> None:
     _add_model_and_data(parser)
     parser.add_argument("--out", type=Path, default=Path("diagnosis"), help="folder for the page (default: diagnosis)")
-    parser.add_argument(
-        "--simulator", help="module:name of yours, or a built-in task (default: the surrogate)"
-    )
+    parser.add_argument("--simulator", help="module:name of yours, or a built-in task (default: the surrogate)")
     parser.add_argument("--json", type=Path, help="file for the numbers")
 
 

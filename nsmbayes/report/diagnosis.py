@@ -84,9 +84,7 @@ class Diagnosis:
             *self._columns(),
             self._picture("weights", "Observations, and the weight of each."),
             "<h2>What the posterior predicts</h2>",
-            self._picture(
-                "predictive", "Observations by weight, and predicted ones. Crosses: weights below 0.1."
-            ),
+            self._picture("predictive", "Observations by weight, and predicted ones. Crosses: weights below 0.1."),
             self._statistics(),
         ]
         for section in self.sections:
