@@ -1,4 +1,6 @@
-"""The study behind docs/verdict.md: `python docs/make_verdict.py run rows.jsonl --models folder`; `table` prints it.
+"""The study behind docs/verdict.md: `python docs/make_verdict.py run rows.jsonl --models folder`.
+
+`store rows.jsonl` keeps the rows, `table` prints them, and `picture` draws the figure.
 
 Five tasks, n = 100: clean data, 10 % far outliers, 20 % in a cluster, and data of two other simulators, which differ
 from the task's in the bulk. A row is a data set with the verdict on it. A model is trained where the folder has none.
@@ -149,10 +151,23 @@ def table(found: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def picture(folder: Path) -> None:
+    """Three data sets of the Gaussian task, each with its verdict."""
+    from make_images import raster, save, stack
+
+    method, parts = trained("gaussian", folder), []
+    for data in ("clean", "clustered", "two groups"):
+        posterior = method.build_posterior(observed("gaussian", data, 1), beta=1.0, seed=0)
+        fig = posterior.plot("predictive")
+        fig.axes[0].set_title(f"{data}: {posterior.verdict().verdict}", fontsize=10)
+        parts.append(raster(fig, 85))
+    save(stack(*parts), "verdict")
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=("run", "store", "table"))
+    parser.add_argument("command", choices=("run", "store", "table", "picture"))
     parser.add_argument("rows", type=Path, nargs="?", help="file of rows, one JSON object per line")
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--tasks", default=",".join(OTHERS))
@@ -165,6 +180,9 @@ def main() -> None:
             for seed in range(first, last):
                 with options.rows.open("a") as file:
                     file.writelines(json.dumps(row) + "\n" for row in rows(task, range(seed, seed + 1), options.models))
+        return
+    if options.command == "picture":
+        picture(options.models)
         return
     if options.command == "store":
         found = [json.loads(line) for line in options.rows.read_text().splitlines()]

@@ -18,7 +18,14 @@ from support.synthetic import synthetic_result
 from nsmbayes.cli import main
 from nsmbayes.experiments import catalogue
 
-RUN = ("README.md", "docs/tutorial-gnk.md", "docs/your-own-simulator.md", "docs/campaigns.md", "docs/amortised.md")
+RUN = (
+    "README.md",
+    "docs/tutorial-gnk.md",
+    "docs/your-own-simulator.md",
+    "docs/campaigns.md",
+    "docs/amortised.md",
+    "docs/verdict.md",
+)
 TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 

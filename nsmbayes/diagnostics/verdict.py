@@ -47,6 +47,7 @@ MOST_ROWS = 500
 _REPLICATES = 199  # predictive data sets
 _FEWEST = 20  # rows of the bulk below which nothing is said
 _NO_BULK = 1 / 3  # share of rows distrusted, beyond what the model has itself, from which on there is no bulk
+_CROWD, _HALF = 0.02, 0.5  # share of rows distrusted for their number that is no chance; factor below which one is
 _CHANCE = 0.95  # quantile of the number of low weights that predictive data sets have
 _STARTS, _ROWS_PER_COLUMN = 2, 5  # of the robust scatter of predictive data sets
 _POOL = 4000  # predictive draws that stand for the model
@@ -77,7 +78,7 @@ class Verdict:
     p_value: float
     """How often predictive data sets fit at most as well; NaN if that was not asked."""
     rows: Int[np.ndarray, " k"]
-    """The rows with a weight below 0.1."""
+    """The rows with a weight below 0.1; if there are no more than the model lets expect, those that are too many."""
     column_p_values: dict[str, float]
     """The same for each column alone."""
     off: tuple[str, ...]
@@ -143,6 +144,8 @@ def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verd
     except _Incomparable as error:
         return _unasked(Outcome.UNKNOWN, low, source, str(error))
     expected = float(np.quantile(found.low, _CHANCE))
+    factor = posterior.factor_by_number()
+    crowd = low[:0] if factor is None else low[factor.values[low] < _HALF]  # predictive data sets have hardly any
     beyond = len(low) / posterior.n - found.low.mean()
     outcome, reason, off = Outcome.CONSISTENT, found.describe(), ()
     if found.p_value <= LEVEL:
@@ -156,6 +159,9 @@ def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verd
         )
     elif outcome is Outcome.CONSISTENT and len(low) / posterior.n > expected:
         outcome = Outcome.CONSISTENT_BUT
+    elif outcome is Outcome.CONSISTENT and len(crowd) > _CROWD * posterior.n:
+        outcome, low = Outcome.CONSISTENT_BUT, crowd
+        reason += " There are more rows like these than the model explains."
     if outcome is Outcome.CONSISTENT and len(low):
         reason += f" {len(low):,} rows have a weight below {LOW_WEIGHT}: no more than the model itself lets expect."
     return Verdict(

@@ -42,7 +42,8 @@ def test_help_names_every_command(capsys):
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert all(
-        f"\n    {name}" in text for name in ("demo", "simulate", "train", "infer", "certify", "reproduce", "bench")
+        f"\n    {name}" in text
+        for name in ("demo", "simulate", "train", "infer", "diagnose", "certify", "reproduce", "bench")
     )
 
 
@@ -50,7 +51,7 @@ def test_help_needs_nothing_large():
     code = """
 import sys
 from nsmbayes.cli import arguments, main
-for command in ([], ["demo"], ["simulate"], ["train"], ["infer"], ["certify"], ["reproduce"], ["bench"]):
+for command in ([], ["demo"], ["simulate"], ["train"], ["infer"], ["diagnose"], ["certify"], ["reproduce"], ["bench"]):
     try:
         main([*command, "--help"])
     except SystemExit as stopped:

@@ -10,6 +10,7 @@ import nsmbayes as nsm
 from nsmbayes.diagnostics import Outcome, judge, verdict
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.weights import PlateauIMQ, Weighting
+from nsmbayes.weights.excess import Factor
 
 N = 100
 
@@ -31,6 +32,7 @@ class Fitted:
     density: Any = None
     x_names: Any = None
     label: str = "test"
+    factor: Any = None
 
     def __post_init__(self):
         self.density = Normal()
@@ -44,6 +46,9 @@ class Fitted:
     @property
     def n(self):
         return len(self.x)
+
+    def factor_by_number(self):
+        return self.factor
 
     def sample(self, shape, seed=0):
         rng, bulk = np.random.default_rng(seed), self.x[self.weights > 0.5]
@@ -117,6 +122,19 @@ def test_too_many_distrusted_rows_are_no_outliers():
     everything = Fitted(x)
     everything.weights = np.full(N, 0.01)
     assert "no bulk" in judge(everything).explain()
+
+
+def test_rows_that_are_too_many_are_named():
+    """Few enough to be the tail of a model, but all of them in one place."""
+    fitted, values = Fitted(_clean(1)), np.ones(N)
+    values[:4] = 0.05
+    fitted.weighting = Weighting(PlateauIMQ(radius=0.5, zeta=0.3), fit_location_scatter(fitted.x))
+    fitted.weights = fitted.weighting.at(fitted.x) * values
+    assert judge(fitted, seed=7).outcome is Outcome.CONSISTENT
+    fitted.factor = Factor(values, values, values, np.zeros(N, int))
+    found = judge(fitted, seed=7)
+    assert found.verdict == "consistent but for 4 rows"
+    assert found.rows.tolist() == [0, 1, 2, 3]
 
 
 def test_few_rows_are_not_judged():
