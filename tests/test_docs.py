@@ -25,6 +25,7 @@ RUN = (
     "docs/campaigns.md",
     "docs/amortised.md",
     "docs/calibration-map.md",
+    "docs/verdict.md",
 )
 TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md", "docs/tutorial-newcomb.md", "docs/tutorial-stars.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -107,6 +107,14 @@ def _infer(parser: argparse.ArgumentParser) -> None:
     _add_model_and_data(parser)
     parser.add_argument("--out", type=Path, help="folder for posterior.json, draws.csv and report.html")
     parser.add_argument("--draws", type=int, default=1000, help="posterior draws to write (default: 1000)")
+    parser.add_argument("--netcdf", type=Path, help="file for all groups that ArviZ reads, e.g. out.nc")
+
+
+def _diagnose(parser: argparse.ArgumentParser) -> None:
+    _add_model_and_data(parser)
+    parser.add_argument("--out", type=Path, default=Path("diagnosis"), help="folder for the page (default: diagnosis)")
+    parser.add_argument("--simulator", help="module:name of yours, or a built-in task (default: the surrogate)")
+    parser.add_argument("--json", type=Path, help="file for the numbers")
 
 
 def _certify(parser: argparse.ArgumentParser) -> None:
@@ -161,6 +169,11 @@ COMMANDS = {
     "simulate": Command("Run your own simulator, on one core or many, and store what it makes.", _simulate),
     "train": Command("Train a method on stored simulations.", _train),
     "infer": Command("Apply a saved model to observations in a CSV file, one observation per row.", _infer),
+    "diagnose": Command(
+        "Outliers, or a wrong simulator? Compare the data with the simulations and with the posterior's predictions, "
+        "and write a page.",
+        _diagnose,
+    ),
     "certify": Command(
         "Certify the robustness of a posterior, and list the observations it distrusts. Exits with 0 if robust, 1 if "
         "not, 2 if it could not be told.",

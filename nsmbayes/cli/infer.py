@@ -9,6 +9,7 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.files import write_text
 from nsmbayes._internal.text import cell, escape
 from nsmbayes.cli.inputs import load_method, read_data
+from nsmbayes.posteriors.arviz import write_netcdf
 from nsmbayes.report import write_report
 
 
@@ -18,9 +19,13 @@ def run(options: argparse.Namespace) -> int:
     method = load_method(options.model)
     posterior = method.build_posterior(read_data(options, method), beta=options.beta, seed=options.seed)
     print(posterior.summary())
+    if options.netcdf is not None:
+        write_netcdf(posterior, options.netcdf)
+        print(f"\nNetCDF: {escape(str(options.netcdf))}")
     if options.out is None:
         return 0
     page = write_report(posterior, options.out, title=f"Posterior given {options.data.name}")
+    verdict = posterior.known_verdict()
     result = {
         "parameters": posterior.parameter_names,
         "mean": posterior.mean.tolist(),
@@ -28,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
         "beta": posterior.beta,
         "n": posterior.n,
         "weights": posterior.weights.tolist(),
+        "verdict": None if verdict is None else verdict.as_json(),
         "warnings": posterior.warnings,
         "dropped_simulations": posterior.provenance.dropped,
     }

@@ -1,4 +1,4 @@
-"""The command line: nsmbayes demo | simulate | train | infer | certify | reproduce | bench | doctor | completion."""
+"""The command line: nsmbayes demo | simulate | train | infer | diagnose | certify | reproduce | bench | doctor | ..."""
 
 import argparse
 import importlib

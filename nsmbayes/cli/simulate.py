@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     if options.workers is not None and options.dask is not None:
         raise InputError("`--workers` and `--dask` exclude each other: a Dask cluster has its own workers.")
     campaign = simulate(
-        _simulator(options.simulator),
+        named_simulator(options.simulator),
         prior,
         options.simulations,
         out=options.out,
@@ -57,7 +57,7 @@ def _tell(campaign: Campaign) -> None:
         print(f"Where they failed: {save(plot_failures(campaign), folder, f'{campaign.path.stem}-failures')}")
 
 
-def _simulator(text: str) -> Any:
+def named_simulator(text: str) -> Any:
     """The object that `module:name` names; modules are looked for in the current folder first."""
     module, _, name = text.partition(":")
     if not module or not name:

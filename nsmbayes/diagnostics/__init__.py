@@ -1,12 +1,25 @@
-"""Numbers that say how good a posterior or a method is, and the kernel distances behind some of them."""
+"""Numbers that say how good a posterior or a method is, whether its simulator is right, and the distances behind."""
 
-from nsmbayes.diagnostics.calibration_map import calibration as calibration
-from nsmbayes.diagnostics.calibration_result import CalibrationMap as CalibrationMap
-from nsmbayes.diagnostics.comparison import Comparison as Comparison
-from nsmbayes.diagnostics.comparison import compare as compare
-from nsmbayes.diagnostics.kernels import median_lengthscale as median_lengthscale
-from nsmbayes.diagnostics.metrics import covers as covers
-from nsmbayes.diagnostics.metrics import mmd2 as mmd2
-from nsmbayes.diagnostics.metrics import mse as mse
+from nsmbayes.diagnostics.calibration_map import calibration
+from nsmbayes.diagnostics.calibration_result import CalibrationMap
+from nsmbayes.diagnostics.comparison import Comparison, compare
+from nsmbayes.diagnostics.kernels import median_lengthscale
+from nsmbayes.diagnostics.metrics import covers, mmd2, mse
+from nsmbayes.diagnostics.reach import Reach, reach
+from nsmbayes.diagnostics.verdict import Outcome, Verdict, judge
 
-__all__ = ["mmd2", "mse", "covers", "median_lengthscale"]
+__all__ = [
+    "calibration",
+    "CalibrationMap",
+    "compare",
+    "Comparison",
+    "judge",
+    "Verdict",
+    "Outcome",
+    "reach",
+    "Reach",
+    "mmd2",
+    "mse",
+    "covers",
+    "median_lengthscale",
+]

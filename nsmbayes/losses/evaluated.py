@@ -37,6 +37,11 @@ class LossSetting(Protocol):
     """Everything a loss depends on but the observations: what they would count elsewhere can be asked of it."""
 
     @property
+    def surrogate(self) -> Surrogate:
+        """The surrogate that it is the loss of."""
+        ...
+
+    @property
     def weighting(self) -> Weighting:
         """How observations are weighted."""
         ...

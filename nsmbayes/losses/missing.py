@@ -96,6 +96,11 @@ class MarginalSetting(NamedTuple):
     noise_levels: tuple[float, ...] | None
     whiten: bool
 
+    @property
+    def surrogate(self) -> MixtureDensity:
+        """The surrogate that it is the loss of."""
+        return self.density
+
     @classmethod
     def of_nle(cls, density: MixtureDensity) -> "MarginalSetting":
         """The loss of NLE: every observation counts alike."""

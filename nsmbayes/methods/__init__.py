@@ -5,7 +5,6 @@ from typing import Any
 
 from nsmbayes.errors import InputError
 from nsmbayes.methods.base import Method as Method
-from nsmbayes.methods.base import SurrogateMethod as SurrogateMethod
 from nsmbayes.methods.base import TrainedMethod as TrainedMethod
 from nsmbayes.methods.baselines import ACE as ACE
 from nsmbayes.methods.baselines import GBISR as GBISR
@@ -17,6 +16,7 @@ from nsmbayes.methods.nle import NLE as NLE
 from nsmbayes.methods.nsm_bayes import NSMBayes as NSMBayes
 from nsmbayes.methods.nsm_bayes_amortised import NSMBayesAmortised as NSMBayesAmortised
 from nsmbayes.methods.nsm_bayes_conj import NSMBayesConj as NSMBayesConj
+from nsmbayes.methods.surrogate import SurrogateMethod as SurrogateMethod
 from nsmbayes.posteriors import KeptStatistics, check_shapes, load_posterior
 from nsmbayes.robustness import Certificate
 from nsmbayes.serialisation import read_model

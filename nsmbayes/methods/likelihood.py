@@ -16,12 +16,13 @@ from nsmbayes._internal.columns import named_matrix
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration import CalibrationResult, SampledProblem, SurrogateCheck
+from nsmbayes.diagnostics.reach import MOST
 from nsmbayes.errors import InputError
 from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.evaluated import LossSetting
-from nsmbayes.methods.base import require_trained
 from nsmbayes.methods.missing import check_missing
 from nsmbayes.methods.refinement import RefinableMethod
+from nsmbayes.methods.surrogate import require_trained
 from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch
 from nsmbayes.priors import draw_prior, unconstrained
 from nsmbayes.samplers import Compression, Sampler, as_sampler
@@ -197,6 +198,12 @@ class LikelihoodMethod(RefinableMethod):
     def _learn(self, density: Density, x: Float[np.ndarray, "m d_x"]) -> None:
         self._network, self._x_range = density, np.stack([x.min(axis=0), x.max(axis=0)])
 
+    def _reference(self) -> tuple[Float[np.ndarray, "m d_x"], Float[np.ndarray, "2 d_x"] | None]:
+        if self._simulations:
+            return super()._reference()
+        theta = draw_prior(self.support, MOST)
+        return self.density.draw(theta, 1, np.random.default_rng(0))[:, 0], self.x_range
+
     def _observations(self, x: Any, missing: str | None = None) -> Float[np.ndarray, "n d_x"]:
         may_miss = check_missing(missing)
         like = "columns, like the simulations"
@@ -208,15 +215,19 @@ class LikelihoodMethod(RefinableMethod):
                 "that were not observed, NSMBayes and NLE leave them out: build_posterior(x, missing='marginalise'). "
                 "Or drop the rows: x[np.isfinite(x).all(axis=1)]."
             )
+        self.warn_of_outside(x)
+        return x
+
+    def warn_of_outside(self, x: Float[np.ndarray, "n d_x"]) -> None:
+        """Warn of observations beyond the range of the simulations."""
         low, high = self.x_range
         outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
         if outside.size:
             warnings.warn(
                 f"{outside.size} of {len(x)} observations lie outside the range of the simulations (rows "
                 f"{checks.shown(outside)}): the surrogate extrapolates there.",
-                stacklevel=4,
+                stacklevel=5,
             )
-        return x
 
     def _reined_in(self, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, "n d_x"]:
         """`x` with values of absurd size moved to 1e30 times the range of the simulations beside it.

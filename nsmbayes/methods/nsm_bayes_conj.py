@@ -23,8 +23,8 @@ from nsmbayes.losses import check_noise_levels
 from nsmbayes.losses.held_out import HeldOut, family_gradients
 from nsmbayes.losses.pointwise import family_matching, noisy_family_matching
 from nsmbayes.losses.statistics import DataStatistics, LossRecipe
-from nsmbayes.methods.base import SurrogateMethod
 from nsmbayes.methods.companion import Companion
+from nsmbayes.methods.surrogate import SurrogateMethod
 from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, batch_posteriors
 from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension
 from nsmbayes.scatter import ESTIMATORS
@@ -253,6 +253,7 @@ class NSMBayesConj(SurrogateMethod):
         chosen, result, suspects = self._prior_or(prior), None, None
         beta = None if beta is None else checks.positive(beta, "beta")
         if self.excess is not None and self._companion is not None:
+            self._companion.warn_of_outside(x)
             suspects = self._companion.suspects(self.excess, recipe, chosen, x, seed)
         centre, multiples = (None, None) if suspects is None else (suspects.centre, suspects.factor.values)
         statistics = DataStatistics.of(recipe, x, centre, multiples)
@@ -273,9 +274,9 @@ class NSMBayesConj(SurrogateMethod):
         return posterior.checked(self.surrogate_test(), lower=result is not None)
 
     def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
-        density, weight = self._companion, self.weight.for_columns(self.d_x)
-        if density is None or not isinstance(self.family, NoisyFamily):
+        if (density := self._companion) is None or not isinstance(self.family, NoisyFamily):
             return None
+        weight = self.weight.for_columns(self.d_x)
         return family_gradients(self.family, density.mixture, weight, self.noise_levels, held_out)
 
     def build_posteriors(
@@ -302,6 +303,9 @@ class NSMBayesConj(SurrogateMethod):
             warn_unnamed("x", self.x_names, "the simulations")
         return x
 
+    def _reference(self) -> tuple[Float[np.ndarray, "m d_x"], Float[np.ndarray, "2 d_x"] | None]:
+        return super()._reference() if self._companion is None else self._companion._reference()
+
     @property
     def _noisy(self) -> bool:
         return self.noise_levels != (0.0,)
@@ -321,8 +325,8 @@ class NSMBayesConj(SurrogateMethod):
         return len(self.family.scale_x.scale)
 
     def _recipe(self, weight: Weight | None) -> LossRecipe:
-        weight = (self.weight if weight is None else as_weight(weight)).for_columns(self.d_x)
-        return LossRecipe(self.family, weight, self.scatter, self.whiten, self.noise_levels, self.grid_steps)
+        own = (self.weight if weight is None else as_weight(weight)).for_columns(self.d_x)
+        return LossRecipe(self.family, own, self.scatter, self.whiten, self.noise_levels, self.grid_steps)
 
     def _prior_or(self, prior: Any) -> GaussianPrior:
         return self.prior if prior is None else same_dimension(as_gaussian(prior), self.dim)
@@ -340,11 +344,8 @@ class NSMBayesConj(SurrogateMethod):
         return model_arrays(self.family) | beside
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
-        d_x = len(require_array(arrays, "model.scale_x.centre", (None,)))
-
-        def build() -> Family:
-            scalers = Scalers.blank(d_x, self.dim, asinh=self.scaling == "robust-asinh")
-            return self._initial(jax.random.key(0), scalers)
-
-        self._network = fill_model(build, arrays)
+        d_x, asinh = len(require_array(arrays, "model.scale_x.centre", (None,))), self.scaling == "robust-asinh"
+        self._network = fill_model(
+            lambda: self._initial(jax.random.key(0), Scalers.blank(d_x, self.dim, asinh=asinh)), arrays
+        )
         self._companion = self._new_companion().restored(arrays, d_x)

@@ -11,7 +11,8 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision, in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import InputError
-from nsmbayes.methods.base import SurrogateMethod, TrainedMethod
+from nsmbayes.methods.base import TrainedMethod
+from nsmbayes.methods.surrogate import SurrogateMethod
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.simulators.campaigns import as_campaign_simulator

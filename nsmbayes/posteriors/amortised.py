@@ -15,9 +15,9 @@ from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.interpolated import InterpolatedLoss
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.posteriors.base import Provenance
+from nsmbayes.posteriors.generalised import GeneralisedPosterior
 from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
 from nsmbayes.posteriors.kept import KeptStatistics
-from nsmbayes.posteriors.sampled import GeneralisedPosterior
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrain_rows, unconstrained
 from nsmbayes.samplers import Draws, Sampler, Summary, Target
 from nsmbayes.samplers.summaries import ACCEPTED, around

@@ -3,25 +3,24 @@
 import functools
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import Names, data_frame, named_matrix
-from nsmbayes._internal.precision import Sheltered
 from nsmbayes._internal.text import escape, shorten
 from nsmbayes.calibration import CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
-from nsmbayes.posteriors.arviz import inference_data
 from nsmbayes.posteriors.caveats import warnings_about, wrapped
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.posteriors.outliers import SHOWN, Outlier, reasons_by_number
+from nsmbayes.posteriors.provenance import Provenance
 from nsmbayes.posteriors.saving import save_posterior
 from nsmbayes.posteriors.sensitivity import Sensitivity, Variations, sensitivity_of
+from nsmbayes.posteriors.workflow import SummaryText, Workflow
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.suspects import Suspects
 from nsmbayes.weights.excess import Factor
@@ -30,25 +29,7 @@ LOW_WEIGHT = 0.1
 """Weight below which an observation hardly counts."""
 
 
-class Provenance(NamedTuple):
-    """Where a posterior comes from."""
-
-    method: str
-    """The method's name on the command line."""
-    label: str
-    """The method's name for readers."""
-    parameter_names: tuple[str, ...]
-    certify: Callable[["Posterior"], Any]
-    """Proves what can be proved about the robustness of a posterior: `nsmbayes.robustness.certify`."""
-    x_names: Names = None
-    """The columns of x by name, where they have names."""
-    interrupted: bool = False
-    """Whether the training of its network was interrupted."""
-    dropped: float = 0.0
-    """The fraction of the simulations that failed and were dropped before training."""
-
-
-class Posterior(Sheltered, ABC):
+class Posterior(Workflow, ABC):
     """A distribution over parameters given observations.
 
     Every posterior has `mean` and `covariance`, `x` (the observations), `beta` (the learning rate) and `calibration`
@@ -296,7 +277,7 @@ class Posterior(Sheltered, ABC):
         for j, name in enumerate(self.parameter_names):
             numbers = "".join(f"{values[j]:>10.3f}" for values in columns.values())
             lines.append(f"{shorten(name):<12}{numbers}{self._more_columns(j)}")
-        lines += [self._about_observations(), self.certificate.wrapped()]
+        lines += [self._about_observations(), *self._about_bulk(), self.certificate.wrapped()]
         lines += [*map(wrapped, self.warnings)]
         lines += [textwrap.fill(line, 110) for note in self._notes() for line in note.splitlines()]
         if self.calibration is not None:
@@ -305,7 +286,7 @@ class Posterior(Sheltered, ABC):
             lines.append(self.surrogate_check.wrapped())
         if self.provenance.dropped:
             lines.append(self.about_dropped)
-        return escape("\n".join(lines), keep="\n")
+        return SummaryText(escape("\n".join(lines), keep="\n"))
 
     def _table(self) -> dict[str, Float[np.ndarray, " d"]]:
         """The columns of the summary, one entry per parameter."""
@@ -339,13 +320,6 @@ class Posterior(Sheltered, ABC):
     def _notes(self) -> list[str]:
         """What else a reader should know."""
         return []
-
-    def to_arviz(self, draws: int = 1000, *, chains: int = 4, seed: int = 0) -> Any:
-        """The posterior as an ArviZ InferenceData. Needs the extra `nsmbayes[arviz]`.
-
-        A sampled posterior gives the draws of its chains; `draws`, `chains` and `seed` are for one in closed form.
-        """
-        return inference_data(self.chains(draws, chains, seed), self.parameter_names, self.x, self.weights)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save what the posterior knows as a folder (JSON and safetensors), which `nsmbayes.load` reads.

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from nsmbayes.errors import InputError
+
+_LOW, _MANY = 0.1, 0.2  # weight below which an observation hardly counts, and the fraction of them that is unusual
 _HALF = 0.5  # weight below which an observation counts for less than half
 _SAME = 0.05  # nats per parameter up to which a posterior is its prior
 _FAR = 3.0  # prior standard deviations from the prior mean from which on a posterior mean is unusual
@@ -29,6 +32,18 @@ def warnings_about(posterior: Any) -> tuple[str, ...]:
             f"{_HALF:g}. The posterior is that of the few others. Look at posterior.outliers(): either most data are "
             "wrong, or the model, or values are tied so that their scatter is too small."
         )
+    elif (weights < _LOW).mean() > _MANY:
+        found.append(
+            f"{(weights < _LOW).sum():,} of {len(weights):,} observations have a weight below {_LOW:g}: more than a "
+            "fifth is much for outliers. Look at posterior.outliers() and posterior.verdict(): the simulator may be "
+            "wrong, or the scatter too small."
+        )
+    narrow = narrow_columns(posterior)
+    if narrow:
+        found.append(
+            f"The scatter of column {', '.join(map(str, narrow))} is no wider than one step of its grid: distances, "
+            "and with them weights, hang on rounding. Give `grid_steps`, or finer values."
+        )
     moved = (posterior.mean - posterior.prior.mean) / posterior.prior.std
     if gaussian_kl(posterior) < _SAME * posterior.dim:
         found.append(
@@ -50,6 +65,21 @@ def warnings_about(posterior: Any) -> tuple[str, ...]:
             "Simulate more near here (method.refine), or take another method."
         )
     return tuple(found)
+
+
+def narrow_columns(posterior: Any) -> list[int]:
+    """The columns whose values are mostly tied, on a grid that is no finer than the scatter of the bulk."""
+    x = posterior.x
+    try:
+        scale = np.sqrt(np.diag(posterior.location_scatter[1]))
+    except InputError:  # so tied that there is none
+        return []
+    found = []
+    for j, column in enumerate(x.T):
+        values = np.unique(column)
+        if 1 < len(values) <= len(column) / 2 and scale[j] <= np.median(np.diff(values)):
+            found.append(j)
+    return found
 
 
 def gaussian_kl(posterior: Any) -> float:

@@ -17,7 +17,9 @@ from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.influence import Influence
 from nsmbayes.posteriors.sensitivity import Variations
 from nsmbayes.priors import GaussianPrior, as_gaussian, same_dimension
+from nsmbayes.surrogates import Density
 from nsmbayes.suspects import BY_DISTANCE, Suspects
+from nsmbayes.weights import Weighting
 
 _FINEST = 0.1  # prior standard deviations: what the default resolution is, for methods without one
 
@@ -64,6 +66,28 @@ class ConjugatePosterior(Posterior):
     def x(self) -> Float[np.ndarray, "n d_x"]:
         """The observations."""
         return self.statistics.x
+
+    @property
+    def density(self) -> Density | None:
+        """The density that `excess` was found with: the family itself has none."""
+        return None if self.suspects is None else self.suspects.density
+
+    @property
+    def weighting(self) -> Weighting:
+        """How observations are weighted by their distance."""
+        return self.statistics.weighting
+
+    @property
+    def noisy_x(self) -> Float[np.ndarray, "n d_x"]:
+        """The observations as the loss has them."""
+        return self.statistics.dequantised
+
+    def losses_at(self, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k n"]:
+        """The loss of each observation at many parameters."""
+        parts = [
+            np.einsum("ki,nij,kj->kn", theta, A, theta) + 2 * theta @ B.T + C for A, B, C in self.statistics.each()
+        ]
+        return np.concatenate(parts, axis=1)
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:

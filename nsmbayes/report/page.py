@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from nsmbayes._internal.files import write_text
 from nsmbayes._internal.text import escape, shorten
+from nsmbayes.diagnostics import Outcome
 from nsmbayes.plotting import plot_calibration, plot_excess, plot_marginals, plot_pairs, plot_weights
 from nsmbayes.plotting.style import STYLE, save
 from nsmbayes.plotting.weights import weighs_alike
@@ -58,6 +60,7 @@ def write_report(
         f'<p class="lead">{posterior.n:,} observations, {posterior.dim} parameter{"s" * (posterior.dim > 1)}, '
         f"β = {posterior.beta:.4g}</p>",
         f'<p class="box">{html.escape(_verdict(posterior, alike))}</p>',
+        verdict_box(posterior.known_verdict()),
         *(
             f'<p class="box warning">The chains of the {html.escape(label)} posterior have not converged: do not rely '
             "on its numbers. Sample longer or from more chains.</p>"
@@ -73,7 +76,7 @@ def write_report(
         "<h2>Parameters</h2>",
         _parameters(posterior, truth),
         *(
-            f"<figure>{_svg(fig, name)}<figcaption>{html.escape(caption)}</figcaption></figure>"
+            f"<figure>{svg(fig, name)}<figcaption>{html.escape(caption)}</figcaption></figure>"
             for name, fig, caption in figures
         ),
         _short_calibration(posterior),
@@ -83,13 +86,25 @@ def write_report(
         _distrusted(posterior, alike),
     ]
     if facts:
-        body += ["<h2>Numbers</h2>", _table((), list(facts.items()), kind="facts")]
-    page = (
+        body += ["<h2>Numbers</h2>", table((), list(facts.items()), kind="facts")]
+    return write_text(folder / "report.html", page_html(title, body))
+
+
+def verdict_box(verdict: Any) -> str:
+    """The verdict on the bulk of the data, or nothing if there is none."""
+    if verdict is None:
+        return ""
+    kind = "box warning" if verdict.outcome is Outcome.WRONG else "box"
+    return f'<p class="{kind}"><b>Verdict.</b> {html.escape(escape(verdict.explain()))}</p>'
+
+
+def page_html(title: str, body: Sequence[str]) -> str:
+    """A whole page, with its style."""
+    return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head>'
         f"<body>{''.join(body)}</body></html>"
     )
-    return write_text(folder / "report.html", page)
 
 
 def _figures(
@@ -167,7 +182,7 @@ def _parameters(posterior: Posterior, truth: Float[np.ndarray, " d"] | None) -> 
         numbers = [mean, std, *posterior.interval(j), posterior.prior.mean[j], posterior.prior.std[j]]
         numbers += [] if truth is None else [truth[j]]
         rows.append([shorten(name), *(f"{value:.3f}" for value in numbers)])
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _guarantee(posterior: Posterior) -> str:
@@ -177,10 +192,10 @@ def _guarantee(posterior: Posterior) -> str:
     rows = [(name, marks[check.holds], check.why) for name, check in certificate.checks.items()]
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in certificate.notes)
     constants = [(name, f"{value:.4g}") for name, value in certificate.constants.items()]
-    details = f"<details><summary>Constants</summary>{_table((), constants, kind='facts')}</details>"
+    details = f"<details><summary>Constants</summary>{table((), constants, kind='facts')}</details>"
     return (
         f'<p class="{kind}">{html.escape(certificate.verdict)}</p><p>Based on: {html.escape(certificate.theorem)}.</p>'
-        + _table(("assumption", "", "why"), rows, kind="facts")
+        + table(("assumption", "", "why"), rows, kind="facts")
         + notes
         + (details if constants else "")
     )
@@ -193,16 +208,17 @@ def _distrusted(posterior: Posterior, alike: bool) -> str:
     note = (
         f"<p>The {len(rows)} smallest weights. Influence: KL divergence to the posterior without the observation.</p>"
     )
-    return note + _table(HEAD, [row.cells() for row in rows])
+    return note + table(HEAD, [row.cells() for row in rows])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers") -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers") -> str:
+    """An HTML table."""
     cells = "".join(f"<th>{html.escape(h)}</th>" for h in head)
     lines = "".join("<tr>" + "".join(f"<td>{html.escape(escape(c))}</td>" for c in row) + "</tr>" for row in rows)
     return f'<table class="{kind}">{f"<thead><tr>{cells}</tr></thead>" if head else ""}<tbody>{lines}</tbody></table>'
 
 
-def _svg(fig: Figure, name: str) -> str:
+def svg(fig: Figure, name: str) -> str:
     """The figure as an element of the page; `name` keeps its ids different from those of other figures."""
     buffer = io.StringIO()
     with rc_context(STYLE):

@@ -6,7 +6,10 @@ from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Float
+
+from nsmbayes.errors import InputError
 
 
 class Derivatives(NamedTuple):
@@ -75,6 +78,13 @@ class Density(Surrogate):
         """Mean and covariance of x given theta where they are known in closed form; by default they are not."""
         del theta
         return None
+
+    def draw(
+        self, theta: Float[np.ndarray, "k d_theta"], each: int, rng: np.random.Generator
+    ) -> Float[np.ndarray, "k each d_x"]:
+        """`each` draws of x at every theta, for a density that can be drawn from; by default it cannot."""
+        del theta, each, rng
+        raise InputError(f"A {type(self).__name__} cannot be drawn from. Pass `simulator`.")
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
         """The loss of one simulation in training: by default -log q."""

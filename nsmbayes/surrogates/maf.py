@@ -7,9 +7,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.surrogates.base import Density, Derivatives, Frame
 from nsmbayes.surrogates.scaling import Standardiser, squash
@@ -75,6 +77,17 @@ class MaskedAutoregressiveFlow(Density):
         y = self.scale_x(x)[:, 0]
         return self.log_prob(theta, frame.offset) + y * (slope[0, 0] + 0.5 * curvature[0] * y)
 
+    @double_precision
+    def draw(
+        self, theta: Float[np.ndarray, "k d_theta"], each: int, rng: np.random.Generator
+    ) -> Float[np.ndarray, "k each d_x"]:
+        """`each` draws of x at every theta, by the inverse of the transform, where it has one."""
+        if not hasattr(self.transform, "inverse_and_log_det"):
+            return super().draw(theta, each, rng)
+        u = rng.standard_normal((len(theta), each, len(self.scale_x.scale)))
+        z = np.asarray(_inverted(self, jnp.asarray(theta), jnp.asarray(u)))
+        return np.asarray(self.scale_x.centre) + np.asarray(self.scale_x.scale) * z
+
     def derivatives_at(
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
@@ -84,6 +97,18 @@ class MaskedAutoregressiveFlow(Density):
         # In one dimension the flow is Gaussian and log q a parabola, so its derivatives at one point determine it.
         score, laplacian = self.derivatives(theta, frame.offset, frame.basis)
         return lambda y: Derivatives(score + laplacian * y, jnp.full(len(y), laplacian))
+
+
+@eqx.filter_jit
+def _inverted(
+    flow: MaskedAutoregressiveFlow, theta: Float[Array, "k d_theta"], u: Float[Array, "k each d_x"]
+) -> Float[Array, "k each d_x"]:
+    def one(theta: Float[Array, " d_theta"], u: Float[Array, "each d_x"]) -> Float[Array, "each d_x"]:
+        t = flow.scale_theta(theta)
+        condition = squash(t) if flow.squash else t
+        return jax.vmap(lambda each: flow.transform.inverse_and_log_det(each, condition)[0])(u)
+
+    return jax.vmap(one)(theta, u)
 
 
 def init_masked_autoregressive_flow(

@@ -240,6 +240,21 @@ def test_certify_says_what_is_proved_and_lists_the_outliers(model, data, tmp_pat
         assert f"{row['value'][0]:.4g}" in said
 
 
+def test_diagnose_writes_a_page_and_numbers(model, data, tmp_path, capsys):
+    observed, file = data
+    file.write_text(csv_text(observed.x))
+    out, numbers = tmp_path / "diagnosis", tmp_path / "numbers.json"
+    command = ["diagnose", str(model), str(file), "--beta", "0.2", "--out", str(out), "--json", str(numbers)]
+    assert main([*command, "--simulator", "gnk"]) == 0
+    said = capsys.readouterr().out
+    written = json.loads(numbers.read_text(), parse_constant=pytest.fail)
+    assert written["check"] is None  # the model has no density, and simulations are not saved
+    assert written["verdict"]["source"] == "simulator"
+    assert written["verdict"]["verdict"].capitalize()[:10] in said
+    assert "Outliers, or a wrong simulator?" in (out / "diagnosis.html").read_text()
+    assert main([*command, "--simulator", "nothing"]) == 2
+
+
 def test_certify_exits_with_one_where_nothing_is_proved(tmp_path, data, random_method, capsys):
     observed, file = data
     file.write_text(csv_text(observed.x))

@@ -42,7 +42,8 @@ def test_help_names_every_command(capsys):
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert all(
-        f"\n    {name}" in text for name in ("demo", "simulate", "train", "infer", "certify", "reproduce", "bench")
+        f"\n    {name}" in text
+        for name in ("demo", "simulate", "train", "infer", "diagnose", "certify", "reproduce", "bench")
     )
     assert "exit codes: 0 done" in text
     assert len(text.splitlines()) <= 40  # one screen

@@ -8,7 +8,7 @@ import pytest
 from support.builders import GAUSSIAN, conjugate, general, mdn
 
 from nsmbayes.posteriors.caveats import gaussian_kl, wrapped
-from nsmbayes.weights import IMQ
+from nsmbayes.weights import IMQ, PlateauIMQ
 
 DRAWS = np.random.default_rng(0).standard_normal((2, 500, 2))
 ORDINARY = 0.5 + 0.3 * DRAWS
@@ -33,6 +33,25 @@ def test_what_is_unusual_is_said(options, said):
     [warning] = posterior.warnings
     assert warning.startswith(said)
     assert wrapped(warning) in posterior.summary()
+
+
+PLATEAU = PlateauIMQ(radius=2.0, zeta=1.0)
+NORMAL = np.random.default_rng(3).standard_normal((40, 1))
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (np.where(np.arange(40)[:, None] < 10, 40 + NORMAL, NORMAL), "10 of 40 observations have a weight below 0.1"),
+        (np.tile([-1.0, 0.0, 1.0, 0.0, 1.0], 8)[:, None], "The scatter of column 0 is no wider than one step of its"),
+    ],
+)
+def test_implausible_weights_are_said(x, said):
+    assert not general(mdn(1), PLATEAU, x=NORMAL, positions=ORDINARY).warnings
+    [warning] = general(mdn(1), PLATEAU, x=x, positions=ORDINARY).warnings
+    assert warning.startswith(said)
+    page = " ".join((Path(__file__).parents[2] / "docs" / "warnings.md").read_text().replace("\n> ", " ").split())
+    assert all(part.strip() in page for part in re.split(r"\d[\d,.]*", warning))
 
 
 @pytest.mark.parametrize(("options", "how"), [({}, "data: and the"), ({"resolution": 0.2}, "data: there the")])

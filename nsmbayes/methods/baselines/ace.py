@@ -14,10 +14,10 @@ from nsmbayes._internal.random import random_key, seed_key
 from nsmbayes.calibration import Calibration, CalibrationResult, GridCalibration, ResampledProblem, as_calibration
 from nsmbayes.diagnostics.kernels import kernel_lengthscale, pairwise_mmd2
 from nsmbayes.errors import InputError
-from nsmbayes.methods.base import require_trained
 from nsmbayes.methods.baselines.descent import stochastic_descent
 from nsmbayes.methods.baselines.networks import CostNetwork, init_cost_network
 from nsmbayes.methods.baselines.sets import SetMethod
+from nsmbayes.methods.surrogate import require_trained
 from nsmbayes.posteriors import SampledPosterior
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrain_rows
 from nsmbayes.samplers import sample_slice

@@ -11,10 +11,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision, in_double
 from nsmbayes._internal.random import seed_key
-from nsmbayes.methods.base import require_trained
 from nsmbayes.methods.baselines.networks import PosteriorFlow, init_posterior_flow
 from nsmbayes.methods.baselines.plan import TrainingPlan
 from nsmbayes.methods.baselines.sets import SetMethod
+from nsmbayes.methods.surrogate import require_trained
 from nsmbayes.posteriors import SampledPosterior
 from nsmbayes.priors import constrain_rows, unconstrain_rows
 from nsmbayes.surrogates import fit_standardiser

@@ -8,10 +8,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from nsmbayes._internal import checks
 from nsmbayes.diagnostics.kernels import mmd2
-from nsmbayes.methods.base import require_trained
 from nsmbayes.methods.baselines.networks import PosteriorFlow
 from nsmbayes.methods.baselines.npe import NPE
 from nsmbayes.methods.baselines.plan import TrainingPlan
+from nsmbayes.methods.surrogate import require_trained
 from nsmbayes.posteriors import SampledPosterior
 from nsmbayes.training import BatchLoss, TrainingSettings, interrupts_are_final
 

@@ -1,0 +1,336 @@
+"""Outliers, or a wrong simulator? The bulk of the data against what the simulator makes of the posterior.
+
+Data and predictive draws are compared by weighted distribution functions F in several views: columns, pairs of columns
+and the distance from the centre, each at 31 quantiles. An observation counts by its weight, a draw by the weight that
+it would have at its place: what is compared is the bulk. With r = F_data - F_model, divided by its standard deviation
+at each place (Anderson and Darling 1954), the statistic is the mean of r^2 over places and views.
+
+The posterior was fitted to the data, and so r is small along every direction in which parameters move F: comparing with
+fresh draws would find next to nothing. So these directions, found by regression on the parameters of the predictive
+data sets, are projected out of r, of the data and of every predictive data set alike: what is left is what no parameter
+changes, to first order. Under the null hypothesis the statistic is that of predictive data sets of the same size, each
+with location, scatter and weights of its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import seed_key
+from nsmbayes._internal.text import shorten
+from nsmbayes.diagnostics.views import (
+    GRID,
+    LEVELS,
+    Views,
+    distributions,
+    shared_distributions,
+    weighted_quantiles,
+)
+from nsmbayes.errors import InputError
+from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior
+from nsmbayes.posteriors.predictive import Source, column_labels
+from nsmbayes.scatter import fit_location_scatter, mcd_batch
+from nsmbayes.weights import Weight
+
+LEVEL = 0.03
+"""The p-value up to which the bulk is called unlike the simulator: about the rate of false alarms."""
+MOST_ROWS = 500
+"""Rows that are compared: of more, a random subset."""
+_REPLICATES = 199  # predictive data sets
+_FEWEST = 20  # rows of the bulk below which nothing is said
+_NO_BULK = 1 / 3  # share of rows distrusted, beyond what the model has itself, from which on there is no bulk
+_CROWD, _HALF = 0.02, 0.5  # share of rows distrusted for their number that is no chance; factor below which one is
+_CHANCE = 0.95  # quantile of the number of low weights that predictive data sets have
+_STARTS, _ROWS_PER_COLUMN = 2, 5  # of the robust scatter of predictive data sets
+_POOL = 4000  # predictive draws that stand for the model
+_RADII: np.ndarray = np.sinh(np.linspace(0, np.arcsinh(1e8), 8192))  # at which a weight is tabulated
+_MEANINGFUL = 1e-6  # of the largest direction in which parameters move the data
+
+
+class _Incomparable(Exception):
+    """Why the bulk cannot be compared with predictive draws."""
+
+
+class Outcome(Enum):
+    """What the data look like, in words."""
+
+    CONSISTENT = "consistent"
+    CONSISTENT_BUT = "consistent but for some rows"
+    WRONG = "the bulk does not look like this simulator at any parameter"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether the bulk of the data looks like the simulator, and which rows do not belong to it."""
+
+    outcome: Outcome
+    reason: str
+    """What it rests on, in a sentence or two."""
+    p_value: float
+    """How often predictive data sets fit at most as well; NaN if that was not asked."""
+    rows: Int[np.ndarray, " k"]
+    """The rows with a weight below 0.1; if there are no more than the model lets expect, those that are too many."""
+    column_p_values: dict[str, float]
+    """The same for each column alone."""
+    off: tuple[str, ...]
+    """The columns, or pairs of them, in which the bulk is off; empty unless it is."""
+    source: str
+    """"simulator" or "surrogate": where the predictive draws come from."""
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    @property
+    def verdict(self) -> str:
+        """The outcome, in words."""
+        if self.outcome is Outcome.CONSISTENT_BUT:
+            return f"consistent but for {len(self.rows):,} row{'s' * (len(self.rows) > 1)}"
+        return self.outcome.value
+
+    def explain(self) -> str:
+        """The outcome and what it rests on."""
+        return f"{self.verdict[0].upper()}{self.verdict[1:]}. {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain numbers and text."""
+        return {
+            "outcome": self.outcome.name.lower(),
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "p_value": None if np.isnan(self.p_value) else self.p_value,
+            "rows": self.rows.tolist(),
+            "column_p_values": self.column_p_values,
+            "off": list(self.off),
+            "source": self.source,
+        }
+
+
+@double_precision
+def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verdict:
+    """Outliers, or a wrong simulator? Call it as `posterior.verdict(simulator)`.
+
+    Without `simulator` the surrogate stands in for it, and its errors count as the simulator's. With it, the simulator
+    is called about 200 times as often as there are rows, at most 100,000 times.
+
+    Example:
+        >>> import numpy as np
+        >>> import nsmbayes as nsm
+        >>> task = nsm.tasks.get("gaussian")
+        >>> method = nsm.NSMBayes(task.prior, surrogate=nsm.MDN(hidden=(32,)), calibration=None)
+        >>> settings = nsm.TrainingSettings(max_epochs=5)
+        >>> _ = method.append_simulations(*task.simulate(20_000, seed=0)).train(settings=settings, progress=False)
+        >>> posterior = method.build_posterior(task.observe(100, seed=1).x)
+        >>> posterior.verdict(task).verdict
+        'consistent but for 10 rows'
+    """
+    seed = checks.integer(seed, "seed")
+    weights = posterior.weights
+    low = np.flatnonzero(weights < LOW_WEIGHT)
+    source = Source.of(posterior, simulator)
+    if posterior.n >= _FEWEST and len(low) > posterior.n / 2:
+        why = f"{len(low):,} of {posterior.n:,} rows have a weight below {LOW_WEIGHT}: there is no bulk to compare."
+        return _unasked(Outcome.WRONG, low, source, why)
+    try:
+        found = _compared(posterior, source, weights, seed)
+    except _Incomparable as error:
+        return _unasked(Outcome.UNKNOWN, low, source, str(error))
+    expected = float(np.quantile(found.low, _CHANCE))
+    factor = posterior.factor_by_number()
+    crowd = low[:0] if factor is None else low[factor.values[low] < _HALF]  # predictive data sets have hardly any
+    beyond = len(low) / posterior.n - found.low.mean()
+    outcome, reason, off = Outcome.CONSISTENT, found.describe(), ()
+    if found.p_value <= LEVEL:
+        outcome, off = Outcome.WRONG, found.off()
+        reason = f"{found.worst()} {reason}"
+    if beyond > _NO_BULK:
+        outcome = Outcome.WRONG
+        reason = (
+            f"{len(low):,} of {posterior.n:,} rows have a weight below {LOW_WEIGHT}, and {found.low.mean():.0%} would "
+            f"if the simulator were right: so many are no outliers. {reason}"
+        )
+    elif outcome is Outcome.CONSISTENT and len(low) / posterior.n > expected:
+        outcome = Outcome.CONSISTENT_BUT
+    elif outcome is Outcome.CONSISTENT and len(crowd) > _CROWD * posterior.n:
+        outcome, low = Outcome.CONSISTENT_BUT, crowd
+        reason += " There are more rows like these than the model explains."
+    if outcome is Outcome.CONSISTENT and len(low):
+        reason += f" {len(low):,} rows have a weight below {LOW_WEIGHT}: no more than the model itself lets expect."
+    return Verdict(
+        outcome=outcome,
+        reason=reason,
+        p_value=found.p_value,
+        rows=low,
+        column_p_values=dict(zip(found.names, found.view_p_values[: len(found.names)].tolist(), strict=True)),
+        off=off,
+        source=source.name,
+    )
+
+
+def _unasked(outcome: Outcome, low: np.ndarray, source: Source, why: str) -> Verdict:
+    """The verdict where nothing was compared."""
+    nothing: dict[str, Any] = {"p_value": float("nan"), "column_p_values": {}, "off": ()}
+    return Verdict(outcome=outcome, reason=why, rows=low, source=source.name, **nothing)
+
+
+class _Compared(NamedTuple):
+    """The bulk beside predictive data sets."""
+
+    p_value: float
+    view_p_values: Float[np.ndarray, " views"]
+    sizes: Float[np.ndarray, " views"]
+    """The mean square of `left`, in units of that of predictive data sets."""
+    low: Float[np.ndarray, " b"]
+    """The share of low weights in each predictive data set."""
+    views: Views
+    names: tuple[str, ...]
+    places: Float[np.ndarray, "views grid"]
+    observed: Float[np.ndarray, "views grid"]
+    """The distribution of the data in each view."""
+    left: Float[np.ndarray, "views grid"]
+    """What no parameter explains of its difference to the model's, in standard deviations of one observation."""
+    source: str
+
+    def describe(self) -> str:
+        says = f"p = {self.p_value:.2g}" if self.p_value > 1.5 / _REPLICATES else f"p < {2 / _REPLICATES:.1g}"
+        return f"Bulk against draws of the {self.source}: {says}."
+
+    def off(self) -> tuple[str, ...]:
+        """The columns that are off, or the pairs if one of these is off most; or all together."""
+        order = np.argsort(-self.sizes, kind="stable")
+        kind = len(self.views.columns[order[0]])
+        if kind == len(self.names) > 2:
+            return ("all columns together",)
+        found = [v for v in order if self.sizes[v] >= self.sizes[order[0]] / 2]
+        same = [self.views.columns[v] for v in found if len(self.views.columns[v]) == kind]
+        return tuple(dict.fromkeys(map(self._named, same)))
+
+    def _named(self, columns: tuple[int, ...]) -> str:
+        return " and ".join(shorten(self.names[j]) for j in columns)
+
+    def worst(self) -> str:
+        """Where a column is off most, in numbers; of pairs only the names."""
+        j = int(self.sizes.argmax())
+        if j >= len(self.names):
+            return f"Off: {', '.join(self.off())}."
+        at = int(np.abs(self.left[j]).argmax())
+        below = self.observed[j, at]
+        model = np.clip(below - self.left[j, at] * np.sqrt(LEVELS[at] * (1 - LEVELS[at])), 0, 1)
+        scale = 1 / self.views.directions[j, j]
+        place = self.views.location[j] + scale * self.places[j, at]
+        return (
+            f"Off: {', '.join(self.off())}. Of the bulk, {below:.0%} have {shorten(self.names[j])} below {place:.4g}; "
+            f"the best parameters give {model:.0%}."
+        )
+
+
+def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, " n"], seed: int) -> _Compared:
+    x = posterior.x if source.name == "simulator" else posterior.noisy_x
+    rng = np.random.default_rng([seed, 3])
+    some = np.sort(rng.permutation(len(x))[:MOST_ROWS])
+    x, weights, d = x[some], weights[some], x.shape[1]
+    if weights.sum() < _FEWEST:
+        raise _Incomparable(f"The bulk is worth {weights.sum():.0f} rows: too few to be compared with a simulator.")
+    location, scatter, weight = _frame(posterior)
+    views, radial = Views.of(location, scatter), _tabulated(weight)
+    theta = posterior.sample((_REPLICATES,), seed=seed)
+    # as many rows as the bulk seems to have: those of the data, if the weights of the model's own rows are as large
+    first = source.draw(theta, _POOL // _REPLICATES, seed)
+    share = radial(views.distance(first)).mean()
+    rows = int(min(len(x), max(_FEWEST, round(weights.sum() / max(share, 1e-3)))))
+    sets = source.draw(theta, rows, seed + 1)
+    if not np.isfinite(sets).all():
+        raise _Incomparable("Predictive draws are not finite: the posterior lies where the surrogate is of no use.")
+    pool = sets.reshape(-1, d)[rng.permutation(sets.shape[0] * rows)[:_POOL]]
+    own, of_pool = _refitted(sets, pool, (location, scatter), radial, seed)
+    weights_pool, scores = radial(views.distance(pool)), np.sqrt(LEVELS * (1 - LEVELS))
+    places, observed, left = (np.empty((len(views), GRID)) for _ in range(3))
+    null = np.empty((len(sets), len(views), GRID))
+    for v in range(len(views)):
+        z = views.at(v, pool)
+        places[v] = weighted_quantiles(z, weights_pool)
+        [observed[v]] = distributions(views.at(v, x)[None], weights[None], places[v])
+        [model] = shared_distributions(z, weights_pool[None], places[v])
+        left[v] = (observed[v] - model) / scores
+        models = shared_distributions(z, of_pool, places[v])
+        null[:, v] = (distributions(views.at(v, sets), own, places[v]) - models) / scores
+    left, null = _without_parameters(left, null, theta)
+    sizes, null_sizes = (left**2).mean(axis=1), (null**2).mean(axis=2)
+    usual = np.maximum(null_sizes.mean(axis=0), 1e-300)
+    each = (1 + (null_sizes >= sizes).sum(axis=0)) / (1 + len(sets))
+    total = (1 + ((null_sizes / usual).mean(axis=1) >= (sizes / usual).mean()).sum()) / (1 + len(sets))
+    names = column_labels(posterior.x_names, d)
+    low = (own < LOW_WEIGHT).mean(axis=1)
+    return _Compared(float(total), each, sizes / usual, low, views, names, places, observed, left, source.name)
+
+
+def _frame(posterior: Posterior) -> tuple[np.ndarray, np.ndarray, Weight | None]:
+    """Location, scatter and weight of the data; where all rows count alike, of a robust fit of their own."""
+    weighting = posterior.weighting
+    if weighting is not None and weighting.weight.decays:
+        centre = weighting.centre
+        return np.asarray(centre.location), np.asarray(centre.scatter), weighting.weight
+    try:
+        centre = fit_location_scatter(posterior.noisy_x)
+    except InputError as error:
+        raise _Incomparable(f"The rows have no robust scatter. {error}") from error
+    return np.asarray(centre.location), np.asarray(centre.scatter), None
+
+
+def _tabulated(weight: Weight | None) -> Callable[[np.ndarray], np.ndarray]:
+    """A weight as a function of distances of any shape, without compiling for each."""
+    if weight is None:
+        return np.ones_like
+    values = np.sqrt(np.asarray(jax.vmap(weight.squared)(jnp.asarray(_RADII))[0]))
+    return lambda r: np.interp(r, _RADII, values)
+
+
+def _refitted(
+    sets: Float[np.ndarray, "b n d"],
+    pool: Float[np.ndarray, "m d"],
+    start: tuple[np.ndarray, np.ndarray],
+    radial: Callable[[np.ndarray], np.ndarray],
+    seed: int,
+) -> tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b m"]]:
+    """Weights of predictive data sets, each with its own location and scatter; and those of other rows by them.
+
+    Of data sets too small for that, or tied, location and scatter are those of the data.
+    """
+    b, n, d = sets.shape
+    locations, scatters = np.tile(start[0], (b, 1)), np.tile(start[1], (b, 1, 1))
+    if n >= _ROWS_PER_COLUMN * (d + 1):
+        fitted, spread, regular = mcd_batch(sets, seed_key(seed), starts=_STARTS, warm_start=start)
+        locations = np.where(regular[:, None], fitted, locations)
+        scatters = np.where(regular[:, None, None], spread, scatters)
+    factors = np.linalg.inv(np.linalg.cholesky(scatters))
+    offsets = np.einsum("bij,bj->bi", factors, locations)[:, None]
+
+    def weigh(whitened: Float[np.ndarray, "b k d"]) -> Float[np.ndarray, "b k"]:
+        return radial(np.sqrt(((whitened - offsets) ** 2).sum(axis=2)))
+
+    return weigh(sets @ factors.swapaxes(1, 2)), weigh(pool @ factors.swapaxes(1, 2))
+
+
+def _without_parameters(
+    left: Float[np.ndarray, "views grid"], null: Float[np.ndarray, "b views grid"], theta: Float[np.ndarray, "b d"]
+) -> tuple[Float[np.ndarray, "views grid"], Float[np.ndarray, "b views grid"]]:
+    """Differences without what a change of the parameters makes, found by regression over predictive data sets."""
+    spread = np.maximum(theta.std(axis=0), 1e-300)
+    design = np.column_stack([np.ones(len(theta)), (theta - theta.mean(axis=0)) / spread])
+    flat = null.reshape(len(null), -1)
+    slopes = np.linalg.lstsq(design, flat, rcond=None)[0][1:]
+    _, sizes, directions = np.linalg.svd(slopes, full_matrices=False)
+    moved = directions[sizes > _MEANINGFUL * max(sizes.max(), 1e-300)]
+
+    def project(a: np.ndarray) -> np.ndarray:
+        return a - (a @ moved.T) @ moved
+
+    return project(left.reshape(1, -1)).reshape(left.shape), project(flat).reshape(null.shape)

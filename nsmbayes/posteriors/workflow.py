@@ -1,0 +1,151 @@
+"""What a workflow asks of every posterior: predictive draws, a verdict on the data, pictures, and other formats."""
+
+import functools
+import html
+import importlib
+import textwrap
+from typing import Any
+
+from nsmbayes._internal import checks
+from nsmbayes._internal.precision import Sheltered
+from nsmbayes.errors import InputError
+from nsmbayes.posteriors.arviz import as_arviz, as_frame, as_tree
+from nsmbayes.posteriors.predictive import Predictive, predict
+from nsmbayes.surrogates import Density
+from nsmbayes.weights import Weighting
+
+_PLOTTING = "nsmbayes.plotting"  # comes after posteriors, and is imported when a picture is asked for
+_STYLE = "font-variant-numeric: tabular-nums; border-collapse: collapse"
+
+
+class SummaryText(str):
+    """The text of a summary, which notebooks show with its lines as they are."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self)}</pre>"
+
+
+class Workflow(Sheltered):
+    """The part of a `Posterior` that looks at its data and hands itself on."""
+
+    @property
+    def density(self) -> Density | None:
+        """The surrogate q(x | theta), where it is a density that the posterior keeps."""
+        return None
+
+    @property
+    def weighting(self) -> Weighting | None:
+        """How observations are weighted by their distance, where they are and it is known."""
+        return None
+
+    @property
+    def noisy_x(self: Any) -> Any:
+        """The observations as the surrogate knows them: with noise of one grid step, if the method has `grid_steps`."""
+        return self.x
+
+    def losses_at(self: Any, theta: Any) -> Any:
+        """The loss of each observation at many parameters (k, d): shape (k, n)."""
+        raise InputError(f"{self.label} has no loss that is a sum over observations.")
+
+    def predict(
+        self: Any, simulator: Any = None, m: int = 200, *, rows: int | None = None, seed: int = 0
+    ) -> Predictive:
+        """`m` data sets that the posterior predicts, beside the observed one: pictures and p-values of statistics.
+
+        Args:
+            simulator: a simulator or a task; without it the surrogate draws, where there is one.
+            m: number of data sets, each at a draw of the posterior.
+            rows: rows of each; by default as many as were observed, at most 500.
+            seed: a whole number.
+        """
+        return predict(self, simulator, m=m, rows=rows, seed=seed)
+
+    def verdict(self: Any, simulator: Any = None, *, seed: int = 0) -> Any:
+        """Outliers, or a wrong simulator? The bulk of the data against predictive draws: a `diagnostics.Verdict`.
+
+        Without `simulator` the surrogate stands in for it. See `nsmbayes.diagnostics.judge` and docs/verdict.md.
+        """
+        if self.provenance.judge is None:
+            raise InputError(
+                f"This {self.label} posterior cannot be compared with a simulator: it was stored, or made by hand. Ask "
+                "the one that build_posterior returns."
+            )
+        if simulator is None and checks.integer(seed, "seed") == 0:
+            return self._usual_verdict
+        return self.provenance.judge(self, simulator, seed=seed)
+
+    @functools.cached_property
+    def _usual_verdict(self: Any) -> Any:
+        return self.provenance.judge(self, seed=0)
+
+    def known_verdict(self: Any) -> Any:
+        """The verdict by the surrogate, or None for a posterior that has none to draw from."""
+        if self.provenance.judge is None or self.density is None:
+            return None
+        try:
+            return self.verdict()
+        except InputError:  # a surrogate that cannot be drawn from
+            return None
+
+    def _about_bulk(self) -> list[str]:
+        found = self.known_verdict()
+        return [] if found is None else [textwrap.fill(f"Verdict: {found.explain()}", 110)]
+
+    def plot(self, kind: str = "marginals", **options: Any) -> Any:
+        """A matplotlib figure: "marginals", "pairs", "weights", "predictive", "influence", and others that are known.
+
+        `options` are those of `nsmbayes.plotting.plot_<kind>`.
+        """
+        figures = importlib.import_module(_PLOTTING).FIGURES
+        return figures[checks.choice(kind, "kind", tuple(figures))](self, **options)
+
+    def to_arviz(
+        self: Any,
+        draws: int = 1000,
+        *,
+        chains: int = 4,
+        seed: int = 0,
+        log_likelihood: bool = True,
+        predictive: int = 0,
+        simulator: Any = None,
+    ) -> Any:
+        """An ArviZ InferenceData, or from ArviZ 1 on an xarray DataTree. Needs the extra `nsmbayes[arviz]`.
+
+        A sampled posterior gives the draws of its chains; `draws`, `chains` and `seed` are for one in closed form.
+
+        Groups: posterior, prior, observed_data, sample_stats (weights, learning rate, R-hat, acceptance), log_prior,
+        and log_likelihood, which is minus beta times the loss of each observation. It is what power scaling and
+        influence need; it is no likelihood, and `loo` of it no expected log predictive density.
+
+        Args:
+            draws: draws of each chain, for a posterior in closed form.
+            chains: number of chains, for a posterior in closed form.
+            seed: for what is drawn.
+            log_likelihood: whether to compute it, where there is a loss of each observation: the slow part.
+            predictive: data sets of each predictive group, prior and posterior; 0 for none.
+            simulator: what draws them; without it the surrogate does.
+        """
+        options: dict[str, Any] = {"log_likelihood": log_likelihood, "predictive": predictive, "simulator": simulator}
+        return as_arviz(self, draws, chains, seed, **options)
+
+    def to_xarray(self: Any, draws: int = 1000, *, chains: int = 4, seed: int = 0, **options: Any) -> Any:
+        """The groups of `to_arviz` as an xarray DataTree, without ArviZ; `options` are the same. Needs xarray."""
+        return as_tree(self, draws, chains, seed, **options)
+
+    def to_pandas(self: Any, draws: int = 1000, *, chains: int = 4, seed: int = 0) -> Any:
+        """The draws as a pandas DataFrame: one row per draw, indexed by chain and draw. Needs pandas."""
+        return as_frame(self.chains(draws, chains, seed), self.parameter_names)
+
+    def _repr_html_(self: Any) -> str:
+        head = ("parameter", "mean", "sd", "2.5 %", "97.5 %")
+        rows = [
+            (name, *(f"{value:.3f}" for value in (self.mean[j], self.std[j], *self.interval(j))))
+            for j, name in enumerate(self.parameter_names)
+        ]
+        lines = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        cells = "".join(f"<th>{name}</th>" for name in head)
+        said = "".join(f"<p>{html.escape(text)}</p>" for text in self.warnings)
+        return (
+            f"<p><b>{html.escape(self.label)}</b>: {self.n:,} observations, &beta; = {self.beta:.4g}</p>"
+            f'<table style="{_STYLE}"><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>{said}'
+        )
