@@ -170,8 +170,7 @@ class NSMBayesConj(SurrogateMethod):
         `TrainingSettings()`. The mixture density network behind `excess` is then trained as that of `NLE`, for no more
         epochs than `settings` allow. With several `devices`, e.g. `jax.devices()`, each has a part of every batch.
         """
-        seed = checks.integer(seed, "seed")
-        theta, x = (data := self._data(seed)).theta, data.x
+        theta, x = (data := self._data(seed := checks.integer(seed, "seed"))).theta, data.x
         scalers = Scalers(
             fit_standardiser(x, self.scaling, "x"),
             fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta"),
