@@ -45,7 +45,8 @@ MOST = 1000
 """Observations that the model is fitted to; of more, a random subset."""
 _DRAWS = 60  # of the parameter, over which the model is averaged
 _SETTLED = 0.05  # change of a factor below which a round was the last
-_BETTER = 0.02  # affinity by which a fit must be better than one that distrusts more to be preferred
+_BETTER, _FEW = 0.02, 100  # affinity by which a fit must be better than one that distrusts more to be preferred, for
+# up to so many observations; of more, less is noise
 _RIVAL = 0.1  # affinity by which another fit may be worse and still be mentioned
 _WORSE = 0.05  # affinity by which a fit in a new frame may be worse and still replace the old one
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
@@ -170,9 +171,9 @@ def find_suspects(
         settle(centre, at_closest, by_distance=False),
         settle(centre, draws(counts_of(centre, by_distance=False), None), by_distance=False),
     ]
-    best = fits[0]
+    best, better = fits[0], _BETTER * min(1.0, np.sqrt(_FEW / len(some)))
     for fit in fits[1:]:
-        best = fit if fit.affinity > best.affinity + _BETTER else best
+        best = fit if fit.affinity > best.affinity + better else best
     rivals = [fit for fit in fits if fit.affinity > best.affinity - _RIVAL]
     disputed = any(np.abs(fit.factor.values - best.factor.values).max() > _KEPT for fit in rivals)
     kept = best.factor.values > _KEPT
