@@ -170,8 +170,7 @@ COMMANDS = {
     "train": Command("Train a method on stored simulations.", _train),
     "infer": Command("Apply a saved model to observations in a CSV file, one observation per row.", _infer),
     "diagnose": Command(
-        "Outliers, or a wrong simulator? Compare the data with the simulations and with the posterior's predictions, "
-        "and write a page.",
+        "Outliers, or a wrong simulator? Compare the data with the simulations, and write a page.",
         _diagnose,
     ),
     "certify": Command(

@@ -225,10 +225,12 @@ class ConjugatePosterior(Posterior):
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
         """What to know before its numbers are used: also where the data ask for more than its family can say."""
-        limit = min(self.resolution, _FINEST) or _FINEST
-        rates = direction_rates(self.beta, diagonalise(self.prior, self.statistics.total)[1], limit)
+        check = self.surrogate_check
+        wider = 1 + check.ratio if check is not None and check.applied else 1.0
+        beta, limit = self.beta * wider, self.resolution / np.sqrt(wider) or _FINEST  # before the check
+        rates = direction_rates(beta, diagonalise(self.prior, self.statistics.total)[1], limit)
         found = super().warnings
-        if not (narrow := int((rates < self.beta).sum())):
+        if not (narrow := int((rates < beta).sum())):
             return found
         lowered = "there the learning rate was lowered, but" if self.resolution else "and"
         return (

@@ -171,7 +171,7 @@ def test_a_surrogate_a_calibration_and_a_sampler(tmp_path):
     assert loaded.config() == method.config()
     x = TASK.observe(50, seed=1).x
     one, two = (each.build_posterior(x, seed=0) for each in (method, loaded))
-    assert one.beta == 0.5
+    assert one.calibration.beta == 0.5
     assert one.calibration.method == "one half"
     assert one.draws.shape == (2, 400, 2)
     assert np.array_equal(one.draws, two.draws)

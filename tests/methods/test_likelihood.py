@@ -184,20 +184,14 @@ def test_a_saved_posterior_knows_what_it_knew(posterior, tmp_path):
     loaded = nsm.load(posterior.save(tmp_path / "posterior"))
     for name in ("mean", "covariance", "std", "weights", "x", "draws", "beta", "converged", "parameter_names", "label"):
         assert np.array_equal(getattr(loaded, name), getattr(posterior, name)), name
-    assert loaded.summary() == posterior.summary()
+    said = [line for line in posterior.summary().splitlines() if not line.startswith("Verdict:")]  # which is not kept
+    assert loaded.summary().splitlines() == said
     assert np.array_equal(loaded.influence(), posterior.influence())
     assert np.array_equal(loaded.sample((5,), seed=3), posterior.sample((5,), seed=3))
     assert loaded.certificate.robust == posterior.certificate.robust
     assert [o.row for o in loaded.outliers(4)] == [o.row for o in posterior.outliers(4)]
     with pytest.raises(nsm.InputError, match="no network"):
         loaded.log_prob(np.zeros(2))
-
-
-def test_only_gaussian_priors_are_saved(nle, tmp_path):
-    method = nsm.NLE(dist.Uniform(-jnp.ones(2), 1.0).to_event(1), surrogate=MIXTURE).adopt(nle)
-    with pytest.raises(nsm.InputError, match="`prior`"):
-        method.save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
 
 
 def test_observations_outside_the_simulations_are_named(nle):
@@ -246,7 +240,7 @@ def test_target_density_is_prior_times_loss(x64, nle):
 @pytest.mark.parametrize(
     ("prior", "reason"),
     [
-        ("normal", "GaussianPrior or a numpyro distribution"),
+        ("normal", "GaussianPrior or IndependentPrior"),
         (dist.Normal(0.0, 1.0), "over one vector"),
         (dist.Normal(jnp.zeros(3), 1.0), "over one vector"),
         (dist.Poisson(jnp.ones(2)).to_event(1), "continuous"),

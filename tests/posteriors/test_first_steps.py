@@ -82,7 +82,7 @@ def test_a_simulator_is_a_function():
 @pytest.mark.parametrize("name", ["report", "diagnostics", "interop", "plotting"])
 def test_help_lists_the_functions(name):
     module = getattr(nsm, name, None) or __import__(f"nsmbayes.{name}", fromlist=["x"])
-    functions = {each for each, value in vars(module).items() if inspect.isfunction(value)}
+    functions = {each for each, value in vars(module).items() if inspect.isfunction(value) and each[0] != "_"}
     text = pydoc.plain(pydoc.render_doc(module))
     assert functions
     assert all(f" {each}(" in text for each in functions)
