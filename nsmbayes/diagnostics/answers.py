@@ -50,7 +50,8 @@ def can_batch(method: Any, beta: float | None) -> bool:
     build = getattr(method, "build_posteriors", None)
     if build is None:
         return False
-    return beta is not None or inspect.signature(build).parameters["beta"].default is not inspect.Parameter.empty
+    rate = inspect.signature(build).parameters.get("beta")  # none where data sets are asked one after the other
+    return rate is not None and (beta is not None or rate.default is not inspect.Parameter.empty)
 
 
 def ask(

@@ -218,11 +218,11 @@ class LikelihoodMethod(RefinableMethod):
         self.warn_of_outside(x)
         return x
 
-    def warn_of_outside(self, x: Float[np.ndarray, "n d_x"]) -> None:
-        """Warn of observations beyond the range of the simulations."""
+    def warn_of_outside(self, x: Float[np.ndarray, "n d_x"], *, fraction: float = 0.0) -> None:
+        """Warn of observations beyond the range of the simulations, if they are more than a fraction of all."""
         low, high = self.x_range
         outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
-        if outside.size:
+        if outside.size > fraction * len(x):
             warnings.warn(
                 f"{outside.size} of {len(x)} observations lie outside the range of the simulations (rows "
                 f"{checks.shown(outside)}): the surrogate extrapolates there.",

@@ -252,7 +252,7 @@ class NSMBayesConj(SurrogateMethod):
         chosen, result, suspects = self._prior_or(prior), None, None
         beta = None if beta is None else checks.positive(beta, "beta")
         if self.excess is not None and self._companion is not None:
-            self._companion.warn_of_outside(x)
+            self._companion.warn_of_outside(x, fraction=0.2)  # fewer can be outliers
             suspects = self._companion.suspects(self.excess, recipe, chosen, x, seed)
         centre, multiples = (None, None) if suspects is None else (suspects.centre, suspects.factor.values)
         statistics = DataStatistics.of(recipe, x, centre, multiples)
