@@ -17,23 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from make_excess import contaminate, groups, ring
 
 STORED = Path(__file__).parent / "trust-study.json"
 TIMES = np.linspace(0.3, 6.0, 6)
-
-
-def groups(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
-    """Two groups, of 60 and 40 %, with unknown distance."""
-    first, s = r.random(len(t)) < 0.6, np.exp(t[:, 2])
-    where = np.where(first, t[:, 0], t[:, 0] + np.exp(t[:, 1]))
-    return (where + np.where(first, s, 0.6 * s) * r.standard_normal(len(t)))[:, None]
-
-
-def ring(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
-    """A ring of unknown centre, radius and width."""
-    angle = r.uniform(0, 2 * np.pi, len(t))
-    radius = np.exp(t[:, 2]) + np.exp(t[:, 3]) * r.standard_normal(len(t))
-    return np.c_[t[:, 0] + radius * np.cos(angle), t[:, 1] + radius * np.sin(angle)]
 
 
 def stable(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
@@ -111,7 +98,8 @@ def run(job: Job) -> list[dict[str, Any]]:
             for far in (False, True):
                 data = seed + 50_000 + 100 * number + n
                 clean = simulate(np.tile(truth, (n, 1)), data)
-                observed, start = with_outliers(clean, data) if far else clean, time.perf_counter()
+                rng, start = np.random.default_rng([data, 1]), time.perf_counter()
+                observed = contaminate(clean, "10 % at 40", rng)[0] if far else clean
                 if job.refined:
                     if number >= 2:  # each costs a training
                         continue
@@ -132,16 +120,6 @@ def run(job: Job) -> list[dict[str, Any]]:
                     }
                 )
     return rows
-
-
-def with_outliers(clean: np.ndarray, seed: int) -> np.ndarray:
-    """A tenth of the rows replaced by values about 40 median absolute deviations away."""
-    rng, x = np.random.default_rng([seed, 1]), clean.copy()
-    rows = rng.choice(len(x), len(x) // 10, replace=False)
-    centre = np.median(clean, axis=0)
-    scale = 1.4826 * np.median(np.abs(clean - centre), axis=0)
-    x[rows] = centre + scale * (40 + rng.standard_normal((len(rows), x.shape[1])))
-    return x
 
 
 def run_all(path: Path, sets: int, networks: list[int], workers: int, only: str | None) -> None:

@@ -72,18 +72,14 @@ class SurrogateCheck(NamedTuple):
         return cls(ratio, seen, noise, near, int(n), bool(applied))
 
     def describe(self) -> str:
-        """One or two sentences."""
+        """One sentence."""
         said = (
             f"Surrogate checked on about {self.near:,.0f} held-out simulations near the posterior: its error may be "
             f"{np.sqrt(self.ratio):.2g} times the posterior's width"
         )
-        said += ", for which the learning rate was lowered." if self.applied else "; the learning rate is as given."
-        if self.notable:
-            said += (
-                f" With more than {self.worth:,.0f} observations the network, not the data, sets the limit: simulate "
-                "more near here (`refine`)."
-            )
-        return said
+        return said + (
+            ", for which the learning rate was lowered." if self.applied else "; the learning rate is as given."
+        )
 
     def wrapped(self) -> str:
         """The same in lines for the terminal."""

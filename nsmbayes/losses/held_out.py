@@ -40,10 +40,18 @@ class HeldOut(NamedTuple):
 
 @double_precision
 def density_gradients(
-    density: MixtureDensity, weight: Weight, noise_levels: tuple[float, ...], held_out: HeldOut, seed: int = 0
+    density: MixtureDensity,
+    weight: Weight,
+    noise_levels: tuple[float, ...],
+    held_out: HeldOut,
+    seed: int = 0,
+    nodes: int = _NODES,
 ) -> Float[np.ndarray, "m d_theta"]:
-    """The gradient of the loss of NSM-Bayes, for a mixture: that of each simulation, at its own theta."""
-    rows = _Rows.of(density, noise_levels, held_out, seed)
+    """The gradient of the loss of NSM-Bayes, for a mixture: that of each simulation, at its own theta.
+
+    With one column, the noise has so many nodes: few are enough for a mean over many simulations.
+    """
+    rows = _Rows.of(density, noise_levels, held_out, seed, nodes)
     return map_rows(_density_gradient, rows.packed(), rows.layout, density, weight)
 
 
@@ -55,9 +63,10 @@ def family_gradients(
     noise_levels: tuple[float, ...],
     held_out: HeldOut,
     seed: int = 0,
+    nodes: int = _NODES,
 ) -> Float[np.ndarray, "m d_theta"]:
     """The same for an exponential family; `density` tells location and scatter only."""
-    rows = _Rows.of(density, noise_levels, held_out, seed, diagonal=True)
+    rows = _Rows.of(density, noise_levels, held_out, seed, nodes, diagonal=True)
     variance = np.eye(held_out.x.shape[1]) * rows.scatter
     h = np.asarray(noise_levels)
     smoothed = rows.scatter[:, None] + h[:, None, None] ** 2 * variance[:, None]
@@ -100,6 +109,7 @@ class _Rows(NamedTuple):
         noise_levels: tuple[float, ...],
         held_out: HeldOut,
         seed: int,
+        nodes: int,
         *,
         diagonal: bool = False,
     ) -> "_Rows":
@@ -112,7 +122,7 @@ class _Rows(NamedTuple):
         basis = np.sqrt(np.eye(x.shape[1]) * scatter) if diagonal else root
         y = np.linalg.solve(basis, (x - location)[..., None])[..., 0]
         y = y / np.maximum(1.0, distance / _FARTHEST)[:, None]
-        noise, counts = _noise(h, len(x), x.shape[1], seed)
+        noise, counts = _noise(h, len(x), x.shape[1], seed, nodes)
         layout = _Layout(h, theta.shape[1], x.shape[1], counts.shape[2])
         return cls(layout, theta, y[:, None, None] + noise, counts, distance, location, basis, scatter)
 
@@ -147,11 +157,11 @@ def frames_at(
 
 
 def _noise(
-    h: Float[np.ndarray, " levels"], m: int, d: int, seed: int
+    h: Float[np.ndarray, " levels"], m: int, d: int, seed: int, nodes: int
 ) -> tuple[Float[np.ndarray, "m_or_1 levels nodes d"], Float[np.ndarray, "m levels nodes"]]:
     """Noise to be added at each level, and what each value counts."""
-    if d == 1 and h[0] > 0:  # few nodes are enough for a mean over many simulations
-        z, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    if d == 1 and h[0] > 0:
+        z, weights = np.polynomial.hermite_e.hermegauss(nodes)
         counts = level_coefficients(h)[:, None] * weights / weights.sum()
         return (h[:, None] * z)[None, ..., None], np.tile(counts, (m, 1, 1))
     rule = noisy_points(h, np.zeros((m, d)), seed=seed)

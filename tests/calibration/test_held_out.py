@@ -12,7 +12,7 @@ from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.held_out import HeldOut, density_gradients, family_gradients, frames_at
 from nsmbayes.losses.statistics import total_loss
 from nsmbayes.scatter import LocationScatter
-from nsmbayes.weights import PlateauIMQ, Weighting
+from nsmbayes.weights import IMQ, Weighting
 
 PRIOR = nsm.GaussianPrior(mean=[0.0, 0.0], covariance=[4.0, 0.25])
 LEVELS = (0.2, 0.8, 3.2)
@@ -35,8 +35,8 @@ def method() -> nsm.NSMBayes:
 def test_a_gradient_is_that_of_the_loss_of_one_observation(method):
     """By finite differences of the loss that posteriors have, in the same coordinates."""
     theta, x = PRIOR.sample((3,), seed=5), np.array([[0.4], [-1.0], [2.5]])
-    weight = PlateauIMQ(radius=2.0, zeta=1.0, cutoff_radius=12.0)
-    found = density_gradients(method.density, weight, LEVELS, HeldOut(theta, x))
+    weight = IMQ(zeta=2.0)  # smooth, so that two rules for the noise agree
+    found = density_gradients(method.density, weight, LEVELS, HeldOut(theta, x), nodes=101)
     location, scatter = frames_at(method.density, theta, np.random.default_rng([0, 3]))
     for i in range(3):
         centre = LocationScatter.from_scatter(location[i], scatter[i], "mcd")
@@ -53,16 +53,15 @@ def test_the_gradient_of_a_family_is_that_of_its_quadratic(method):
     )
     conj.train(seed=0, settings=nsm.TrainingSettings(max_epochs=2), progress=False)
     theta, x = PRIOR.sample((6,), seed=5), np.linspace(-2, 3, 6)[:, None]
-    weight = PlateauIMQ(radius=1.25, zeta=1.0, cutoff_radius=5.0)
-    found = family_gradients(conj.family, method.density, weight, LEVELS, HeldOut(theta, x))
+    weight = IMQ(zeta=2.0)
+    found = family_gradients(conj.family, method.density, weight, LEVELS, HeldOut(theta, x), nodes=101)
     location, scatter = frames_at(method.density, theta, np.random.default_rng([0, 6]))
     recipe, want = conj._recipe(weight), []
     for i in range(6):
         loss = recipe.around(LocationScatter.from_scatter(location[i], scatter[i], "mcd"))
         A, B, _ = total_loss(loss, x[i : i + 1])
         want.append(2 * (A @ theta[i] + B))
-    # nine nodes for the noise here, a fine lattice there, and a weight with kinks
-    np.testing.assert_allclose(found, want, atol=0.1 * np.abs(want).max())
+    np.testing.assert_allclose(found, want, atol=0.02 * np.abs(want).max())
 
 
 def _test(bias: float, m: int = 20_000, seed: int = 0) -> SurrogateTest:
@@ -76,10 +75,9 @@ def test_the_ratio_is_the_squared_shift_in_posterior_variances():
     check = _test(bias).check(np.zeros(2), np.eye(2) / n, n, np.eye(2) / n)
     assert check.seen == pytest.approx(n * bias**2 / 2, rel=0.3)
     assert check.noise == pytest.approx(n / check.near, rel=0.1)
-    assert check.ratio == pytest.approx(check.seen - check.noise + check.noise, rel=1e-9)
+    assert check.ratio == pytest.approx(check.seen)  # for two parameters what is subtracted is added again
     assert check.worth == pytest.approx(n / check.ratio)
     assert check.notable
-    assert "limit" in check.describe()
 
 
 def test_a_surrogate_without_error_is_told_from_one_with_it():
