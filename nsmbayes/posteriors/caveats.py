@@ -62,8 +62,8 @@ def warnings_about(posterior: Any) -> tuple[str, ...]:
         found.append(
             f"With {check.n:,} observations the surrogate's error may be {np.sqrt(check.ratio):.2g} times the width "
             f"that the data alone would give: the posterior {'is wider for it' if check.applied else 'ignores it'}. "
-            f"From {check.worth:,.0f} observations on the network, not the data, sets the limit: simulate more near here "
-            "(method.refine), or take another method."
+            f"From {check.worth:,.0f} observations on the network, not the data, sets the limit: simulate more near "
+            "here (method.refine), or take another method."
         )
     return tuple(found)
 
