@@ -6,6 +6,7 @@ compilation. `JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= make test` compiles th
 
 import contextlib
 import os
+import warnings
 
 from jaxtyping import install_import_hook
 
@@ -46,6 +47,14 @@ import pytest  # noqa: E402
 from support.reference import random_family  # noqa: E402
 
 from nsmbayes.training import loop  # noqa: E402
+
+
+def pytest_configure(config):
+    """Import ArviZ before there are workers: once a day it writes a file, and two that do so at once collide."""
+    if not hasattr(config, "workerinput"):
+        with contextlib.suppress(ImportError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import arviz  # noqa: F401
 
 
 @pytest.fixture
