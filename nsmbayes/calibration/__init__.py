@@ -15,7 +15,13 @@ from nsmbayes.calibration.path import PathCalibration
 from nsmbayes.calibration.regions import region_contains, region_level
 from nsmbayes.calibration.reweighting import ReweightingCalibration
 from nsmbayes.calibration.root import RootCalibration
-from nsmbayes.calibration.sampled import CompressedProblem, CountedProblem, InterpolatedProblem, SampledProblem
+from nsmbayes.calibration.sampled import (
+    BatchedProblem,
+    CompressedProblem,
+    CountedProblem,
+    InterpolatedProblem,
+    SampledProblem,
+)
 from nsmbayes.calibration.stochastic import StochasticCalibration
 
 __all__ = [
@@ -25,6 +31,7 @@ __all__ = [
     "CalibrationStatus",
     "ClosedFormProblem",
     "SampledProblem",
+    "BatchedProblem",
     "CompressedProblem",
     "CountedProblem",
     "InterpolatedProblem",

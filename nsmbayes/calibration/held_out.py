@@ -19,7 +19,7 @@ from nsmbayes.errors import InputError
 _SHARE, _FEWEST = 0.1, 200  # of the held-out simulations that count as near, and how many at least
 _MOST = 0.5  # of them, at most
 _NARROWEST, _WIDEST = 0.1, 1e2  # width of what counts as near, in standard deviations of all of them
-_BISECTIONS = 40
+_BISECTIONS = 20
 _NEGLIGIBLE = 1e-3  # weight of a simulation
 _NOTABLE = 1.0  # ratio from which on a reader should know
 UNCHECKED = (
@@ -116,12 +116,13 @@ class SurrogateTest(NamedTuple):
         """Weights of the simulations: a normal density around the posterior, wide enough to hold enough of them."""
         m = len(self.theta)
         wanted = min(max(_SHARE * m, _FEWEST), _MOST * m)
-        spread = np.diag(self.theta.var(axis=0))
-        residuals = self.theta - mean
+        # along axes on which covariance and spread are both diagonal, a distance is a sum of squares for every width
+        scale = self.theta.std(axis=0)
+        variances, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
+        squared = ((self.theta - mean) / scale @ axes) ** 2
 
         def weigh(width: float) -> np.ndarray:
-            shape = covariance + width**2 * spread
-            squares = (residuals * np.linalg.solve(shape, residuals.T).T).sum(axis=1)
+            squares = squared @ (1 / (np.maximum(variances, 0) + width**2))
             return np.exp(-0.5 * (squares - squares.min()))
 
         low, high = _NARROWEST, _WIDEST

@@ -20,10 +20,12 @@ from tqdm.auto import tqdm
 from nsmbayes.calibration import region_level
 from nsmbayes.errors import ConvergenceError, InputError
 from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, Posterior, SampledPosterior
+from nsmbayes.samplers import MAX_R_HAT, MIN_ESS, diagnose
 
 _DRAWS = 1000  # of posteriors in closed form
 _FEWEST = 20  # draws that a chain is thinned to, at least
-_BATCH = 50  # data sets in one call of `build_posteriors`, between which progress is shown
+_BATCH = 64  # data sets in one call of `build_posteriors`, between which progress is shown
+_CHAIN = 250  # draws of each chain of them
 _RIDGE = 1e-3  # relative to the number of data sets
 
 
@@ -93,12 +95,22 @@ class _Gaussian(NamedTuple):
     converged: bool = True
 
 
+class _Drawn:
+    """One of a batch of posteriors that were sampled."""
+
+    def __init__(self, draws: Float[np.ndarray, "chains draws d"]):
+        self.draws, found = draws, diagnose(draws)
+        self.ess = float(np.nan_to_num(found.ess_bulk).min())
+        self.converged = bool(found.r_hat.max() <= MAX_R_HAT and self.ess >= MIN_ESS)
+
+
 def _posteriors(
     method: Any, x: Float[np.ndarray, "k n d_x"], options: dict[str, Any], batch: bool, seed: int, problems: list[str]
 ) -> Iterator[tuple[int, Any]]:
     """The posteriors with the numbers of their data sets; None where there is none."""
     if batch:
-        quiet = {"progress": False} if "progress" in inspect.signature(method.build_posteriors).parameters else {}
+        known, few = inspect.signature(method.build_posteriors).parameters, {"progress": False, "draws": _CHAIN}
+        quiet = {name: value for name, value in few.items() if name in known}
         for start in range(0, len(x), _BATCH):
             some = x[start : start + _BATCH]
             with warnings.catch_warnings(record=True) as caught:
@@ -106,8 +118,8 @@ def _posteriors(
                 found = method.build_posteriors(some, seed=seed + start, **options, **quiet)
             problems.extend(str(each.message) for each in caught)
             for i in range(len(some)):
-                single = isinstance(found, ConjugateBatch)
-                yield start + i, _Gaussian(found.mean[i], found.covariance[i]) if single else found[i]
+                gaussian = isinstance(found, ConjugateBatch)
+                yield start + i, _Gaussian(found.mean[i], found.covariance[i]) if gaussian else _Drawn(found.draws[i])
         return
     for i, each in enumerate(x):
         posterior = None
@@ -122,7 +134,7 @@ def _posteriors(
 
 
 def _draws_and_level(
-    posterior: Posterior | _Gaussian, theta: Float[np.ndarray, " d"], seed: int
+    posterior: Posterior | _Gaussian | _Drawn, theta: Float[np.ndarray, " d"], seed: int
 ) -> tuple[Float[np.ndarray, "m d"], float]:
     """Draws that are about independent, and the level of the smallest central region that contains theta."""
     if isinstance(posterior, _Gaussian | ConjugatePosterior):
@@ -130,12 +142,15 @@ def _draws_and_level(
         root = np.linalg.cholesky(covariance)
         draws = mean + np.random.default_rng([seed, 1]).standard_normal((_DRAWS, len(mean))) @ root.T
         return draws, float(stats.chi2.cdf((np.linalg.solve(root, theta - mean) ** 2).sum(), len(mean)))
-    draws = posterior.chains(_DRAWS, 1, seed).reshape(-1, len(theta))
+    chains = posterior.draws if isinstance(posterior, _Drawn) else posterior.chains(_DRAWS, 1, seed)
+    draws, ess = chains.reshape(-1, len(theta)), np.inf
     level = region_level(draws, theta)
-    if isinstance(posterior, SampledPosterior) and posterior.result is not None:
-        kept = int(np.clip(np.nan_to_num(posterior.result.ess_bulk.min()), _FEWEST, len(draws)))
-        draws = draws[:: -(-len(draws) // kept)]
-    return draws, level
+    if isinstance(posterior, _Drawn):
+        ess = posterior.ess
+    elif isinstance(posterior, SampledPosterior) and posterior.result is not None:
+        ess = np.nan_to_num(posterior.result.ess_bulk.min())
+    kept = int(np.clip(ess, _FEWEST, len(draws)))
+    return draws[:: -(-len(draws) // kept)], level
 
 
 def _gaussian_ranks(posterior: Any, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"] | None:

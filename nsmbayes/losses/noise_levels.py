@@ -121,10 +121,10 @@ def _joined(parts: list[NoisyPoints]) -> NoisyPoints:
 
 def _on_lattices(h, coefficients, y) -> NoisyPoints:
     """One lattice per level, kept where observations are near, with the trapezoidal rule on it."""
-    offsets = np.arange(-_STEPS * _REACH, _STEPS * _REACH + 1)
+    offsets = lattice_offsets()
     of_level, indices, weights, count = [], [], [], 0
     for level, coefficient in zip(h, coefficients, strict=True):
-        step = level / _STEPS
+        step = lattice_step(level)
         places = np.where(np.abs(y) < _FAR * level, step * (np.rint(y / step) + offsets), y)
         points, index = np.unique(places, return_inverse=True)
         weight = np.exp(-0.5 * ((places - y) / level) ** 2)
@@ -138,6 +138,16 @@ def _on_lattices(h, coefficients, y) -> NoisyPoints:
     return NoisyPoints(
         padded[:1], padded[1][None, :, None], np.concatenate(indices, axis=1), np.concatenate(weights, axis=1)
     )
+
+
+def lattice_offsets() -> Int[np.ndarray, " points"]:
+    """The lattice points around an observation, counted from the nearest one."""
+    return np.arange(-_STEPS * _REACH, _STEPS * _REACH + 1)
+
+
+def lattice_step(level: float) -> float:
+    """The distance of lattice points at a noise level."""
+    return level / _STEPS
 
 
 def _round_up(count: int) -> int:

@@ -250,7 +250,7 @@ class LikelihoodMethod(RefinableMethod):
         if len(datasets) == 0:
             raise InputError("`datasets` must hold at least one data set.")
         bar = tqdm(datasets, desc="posteriors", disable=not progress)
-        return PosteriorBatch(tuple(self.build_posterior(each, **options) for each in bar))
+        return PosteriorBatch.of([self.build_posterior(each, **options) for each in bar])
 
     def _posterior(
         self,

@@ -1,5 +1,6 @@
 """NSM-Bayes-amortised: the posterior of NSM-Bayes from a few small matrices, whatever the number of observations."""
 
+import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,10 +12,12 @@ from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
-from nsmbayes.calibration import InterpolatedProblem
+from nsmbayes.calibration import InterpolatedProblem, PathCalibration
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NLELoss, NSMSetting
+from nsmbayes.losses.cells import MANY_IN_LINE
 from nsmbayes.losses.pieces import Piece
+from nsmbayes.methods.batches import BatchRecipe, Part, together
 from nsmbayes.methods.nsm_bayes import NSMBayes
 from nsmbayes.posteriors import (
     AmortisedPosterior,
@@ -23,14 +26,18 @@ from nsmbayes.posteriors import (
     StatisticsPosterior,
     from_statistics,
 )
-from nsmbayes.posteriors.amortised import sampled
+from nsmbayes.posteriors.amortised import NOT_ASKED, sampled
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrained
-from nsmbayes.samplers import Target, rough_draws, summarise
+from nsmbayes.samplers import AdaptiveSampler, Sampler, Target, rough_draws, summarise
+from nsmbayes.samplers.compiled import Effort
+from nsmbayes.samplers.independence import FEW
+from nsmbayes.samplers.pool import Pool
 from nsmbayes.samplers.summaries import ACCEPTED
 from nsmbayes.surrogates import MDN, Density, MixtureDensity, SbiMDN
 from nsmbayes.suspects import find_suspects
 from nsmbayes.weights import Weight, overall_many
 
+_MANY = 8  # data sets: fewer are not worth the compilation
 _PILOT, _DRAWS = 1000, 60  # observations of a first rough fit, and draws of it
 
 
@@ -108,6 +115,7 @@ class NSMBayesAmortised(NSMBayes):
         beta: float | None = None,
         weight: Weight | None = None,
         excess: bool = False,
+        draws: int | None = None,
         seed: int = 0,
         progress: bool = True,
     ) -> PosteriorBatch:
@@ -119,15 +127,68 @@ class NSMBayesAmortised(NSMBayes):
             beta: the learning rate; by default that of each data set is calibrated.
             weight: another weight than the method's own.
             excess: whether to ask which observations are too many, which takes most of the time.
+            draws: draws of each chain; by default those of the method's sampler.
             seed: for the sampler and the calibration.
             progress: whether to show a progress bar.
+
+        Eight or more data sets of one column are sampled many at once, by one compiled program, and `batch[i]` is a
+        posterior as that of `NSMBayes`. Otherwise, and where that sampler does not arrive, they are built one by one.
         """
         checks.flag(excess, "excess")
         if len(datasets) == 0:
             raise InputError("`datasets` must hold at least one data set.")
-        bar = tqdm(datasets, desc="posteriors", disable=not progress)
-        options: dict[str, Any] = {"prior": prior, "beta": beta, "weight": weight, "seed": seed, "excess": excess}
-        return PosteriorBatch(tuple(self._build(each, **options) for each in bar))
+        sampler = self.sampler if draws is None else dataclasses.replace(self.sampler, draws=draws)
+        options: dict[str, Any] = {"prior": prior, "beta": beta, "weight": weight, "seed": seed}
+        with tqdm(total=len(datasets), desc="posteriors", disable=not progress) as bar:
+            if not excess and self._can_batch(datasets):
+                return self._batch(datasets, options, sampler, bar)
+            posteriors = []
+            for each in datasets:
+                posteriors.append(self._build(each, **options, excess=excess, sampler=sampler))
+                bar.update()
+        return PosteriorBatch.of(posteriors)
+
+    def _can_batch(self, datasets: Sequence[Any]) -> bool:
+        """Whether many data sets can be sampled by one program."""
+        largest = max(len(each) for each in datasets)
+        return (
+            self.d_x == 1
+            and self.dim <= FEW
+            and len(datasets) >= _MANY
+            and largest <= MANY_IN_LINE
+            and isinstance(self.sampler, AdaptiveSampler)
+            and (self.calibration is None or isinstance(self.calibration, PathCalibration))
+        )
+
+    def _batch(self, datasets: Sequence[Any], options: dict[str, Any], sampler: Sampler, bar: Any) -> PosteriorBatch:
+        beta, seed = checks.optional_positive(options["beta"], "beta"), checks.integer(options["seed"], "seed")
+        prior, weight = self._support(options["prior"]), self._weight(np.empty((1, 1)), options["weight"])
+        recipe = BatchRecipe(
+            prior,
+            Pool.of(prior, self._mixture, seed),
+            weight,
+            self.noise_levels,
+            Effort(sampler.chains, sampler.draws),
+            beta,
+            self.calibration if beta is None else None,
+            self._checked,
+            self._provenance(),
+            NOT_ASKED if self.excess is not None else "",
+            seed,
+        )
+        parts: list[Part] = []
+        for start in range(0, len(datasets), together()):
+            x = [self._observations(each) for each in datasets[start : start + together()]]
+            used = [self._dequantise(each, seed, 1) for each in x]
+            used = [self._reined_in(each) for each in used] if weight.decays else used
+            parts += recipe.sampled(x, used, [self._location_scatter(each) for each in used], start)
+            bar.update(len(x))
+        alone = {
+            i: self._build(part.x, **options, excess=False, sampler=sampler)
+            for i, part in enumerate(parts)
+            if part.sampled is None
+        }
+        return recipe.collected(parts, alone)
 
     def posterior_from(
         self, statistics: KeptStatistics, *, prior: Any = None, beta: float | None = None, seed: int = 0
@@ -165,8 +226,17 @@ class NSMBayesAmortised(NSMBayes):
             yield posterior
 
     def _build(
-        self, x: Any, *, prior: Any, beta: float | None, weight: Weight | None, seed: int, excess: bool
+        self,
+        x: Any,
+        *,
+        prior: Any,
+        beta: float | None,
+        weight: Weight | None,
+        seed: int,
+        excess: bool,
+        sampler: Sampler | None = None,
     ) -> AmortisedPosterior:
+        sampler = self.sampler if sampler is None else sampler
         x, seed = self._observations(x), checks.integer(seed, "seed")
         support = self._support(prior)
         dequantised = self._dequantise(x, seed, 1)
@@ -184,7 +254,7 @@ class NSMBayesAmortised(NSMBayes):
         rate = 1.0 if beta is None else checks.positive(beta, "beta")
         piece = Piece.of(setting, dequantised, multiples, seed)
         summary, near = summarise(support, setting, piece, near, beta=rate, seed=seed)
-        problem, result = InterpolatedProblem(support, summary.loss, piece, self.sampler, near), None
+        problem, result = InterpolatedProblem(support, summary.loss, piece, sampler, near), None
         if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
             rate = result.beta
@@ -192,7 +262,7 @@ class NSMBayesAmortised(NSMBayes):
         target, draws = problem.draw(rate, seed)
         summary = summary.checked(constrain_rows(support, draws.flat), rate)
         if summary.error > ACCEPTED:
-            target, draws, summary = sampled(summary, support, setting, self.sampler, draws.flat, rate, seed)
+            target, draws, summary = sampled(summary, support, setting, sampler, draws.flat, rate, seed)
         posterior = AmortisedPosterior(
             self._provenance(),
             target,
@@ -200,7 +270,7 @@ class NSMBayesAmortised(NSMBayes):
             x,
             setting,
             summary=summary,
-            sampler=self.sampler,
+            sampler=sampler,
             dequantised=dequantised,
             grid_steps=self.grid_steps,
             calibration=result,

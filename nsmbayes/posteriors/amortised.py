@@ -23,7 +23,8 @@ from nsmbayes.samplers import Draws, Sampler, Summary, Target
 from nsmbayes.samplers.summaries import ACCEPTED, around
 from nsmbayes.suspects import Suspects
 
-_BY_DISTANCE = "Weights are by distance alone: which observations are too many was not asked."
+NOT_ASKED = "Weights are by distance alone: which observations are too many was not asked."
+"""What posteriors say that do without excess though their method has it."""
 _NEAR = 200  # draws that a sampler begins with
 _MORE = 2.0  # times as many observations as the location and scatter were fitted to: then they should be fitted again
 _ROW_LOSSES, _DRAWS = 20_000_000, (50, 500)  # losses for the influence of very many observations, and draws
@@ -54,7 +55,7 @@ class AmortisedPosterior(GeneralisedPosterior):
         by_distance: bool = False,
         surrogate_check: SurrogateCheck | None = None,
     ):
-        said = [result.note, "" if suspects is None else suspects.describe(), _BY_DISTANCE if by_distance else ""]
+        said = [result.note, "" if suspects is None else suspects.describe(), NOT_ASKED if by_distance else ""]
         kept = result._replace(note="\n".join(filter(None, [*said, summary.describe()])), visited=None)
         options: dict[str, Any] = {"dequantised": dequantised, "calibration": calibration}
         options["surrogate_check"] = surrogate_check

@@ -1,5 +1,7 @@
 """Posteriors of many data sets."""
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +18,10 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import Quadratic
 from nsmbayes.losses.conjugacy import gaussian_posterior
 from nsmbayes.losses.statistics import LossRecipe, total_loss
+from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.priors import GaussianPrior
+from nsmbayes.samplers.chains import Diagnostics, diagnose
 from nsmbayes.scatter import LocationScatter, fit_batch
 from nsmbayes.surrogates import NoisyFamily
 
@@ -44,44 +48,59 @@ class ConjugateBatch:
 
 @dataclass(frozen=True)
 class PosteriorBatch:
-    """Posteriors of several data sets: `batch[i]` is one of them."""
+    """Posteriors of several data sets: `batch[i]` is one of them, made when it is first asked for."""
 
-    posteriors: tuple[SampledPosterior, ...]
+    draws: tuple[Float[np.ndarray, "chains draws d"], ...]
+    """The draws of each."""
+    beta: Float[np.ndarray, " k"]
+    """The learning rate of each."""
+    build: Callable[[int], SampledPosterior]
+    """Makes one of them."""
+
+    @classmethod
+    def of(cls, posteriors: Sequence[SampledPosterior]) -> "PosteriorBatch":
+        """Those that are there already."""
+        draws, betas = tuple(each.draws for each in posteriors), np.array([each.beta for each in posteriors])
+        return cls(draws, betas, tuple(posteriors).__getitem__)
 
     def __len__(self) -> int:
-        return len(self.posteriors)
+        return len(self.draws)
 
     def __getitem__(self, i: int) -> SampledPosterior:
-        return self.posteriors[i]
+        return self._made(range(len(self))[i])
 
-    @property
+    @functools.cached_property
+    def _made(self) -> Callable[[int], SampledPosterior]:
+        return functools.cache(self.build)
+
+    @functools.cached_property
     def mean(self) -> Float[np.ndarray, "k d"]:
         """The mean of each."""
-        return np.stack([each.mean for each in self.posteriors])
+        return np.stack([each.mean(axis=(0, 1)) for each in self.draws])
 
-    @property
+    @functools.cached_property
     def covariance(self) -> Float[np.ndarray, "k d d"]:
         """The covariance of each."""
-        return np.stack([each.covariance for each in self.posteriors])
+        return np.stack([np.atleast_2d(np.cov(each.reshape(-1, each.shape[-1]).T)) for each in self.draws])
 
-    @property
-    def beta(self) -> Float[np.ndarray, " k"]:
-        """The learning rate of each."""
-        return np.array([each.beta for each in self.posteriors])
+    @functools.cached_property
+    def _diagnostics(self) -> list[Diagnostics]:
+        return [diagnose(each) for each in self.draws]
 
     @property
     def r_hat(self) -> Float[np.ndarray, "k d"]:
         """Rank-normalised split R-hat of each parameter of each."""
-        return np.stack([each.result.r_hat for each in self.posteriors if each.result is not None])
+        return np.stack([each.r_hat for each in self._diagnostics])
 
     @property
     def ess(self) -> Float[np.ndarray, "k d"]:
         """The bulk effective sample size of each parameter of each."""
-        return np.stack([each.result.ess_bulk for each in self.posteriors if each.result is not None])
+        return np.stack([each.ess_bulk for each in self._diagnostics])
 
     def sample(self, draws: int, seed: int = 0) -> Float[np.ndarray, "k draws d"]:
         """`draws` draws from each posterior."""
-        return np.stack([each.sample((draws,), seed=seed) for each in self.posteriors])
+        draws, seed = checks.integer(draws, "draws", at_least=1), checks.integer(seed, "seed")
+        return np.stack([Empirical(each.reshape(-1, each.shape[-1])).sample(draws, seed) for each in self.draws])
 
 
 @double_precision

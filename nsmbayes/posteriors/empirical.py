@@ -18,6 +18,11 @@ class Empirical:
         self.covariance: Float[np.ndarray, "d d"] = np.atleast_2d(np.cov(draws.T))
         self.std: Float[np.ndarray, " d"] = np.sqrt(np.diag(self.covariance))
 
+    def sample(self, count: int, seed: int) -> Float[np.ndarray, "count d"]:
+        """So many of the draws, without repetition while there are enough."""
+        rng, total = np.random.default_rng(seed), len(self.draws)
+        return self.draws[rng.permutation(total)[:count] if count <= total else rng.integers(total, size=count)]
+
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Density of parameter j on a grid, by a kernel density estimate; of a chain that never moved, one peak."""
         column = self.draws[:: max(1, len(self.draws) // _KDE_POINTS), j]

@@ -84,11 +84,8 @@ class SampledPosterior(Posterior):
     def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
         """Draws of shape `shape + (d,)`: chosen among the stored ones, without repetition while there are enough."""
         shape = checks.shape(shape, "shape")
-        flat = self._empirical.draws
-        total, wanted = len(flat), int(np.prod(shape))
-        rng = np.random.default_rng(checks.integer(seed, "seed"))
-        rows = rng.permutation(total)[:wanted] if wanted <= total else rng.integers(total, size=wanted)
-        return flat[rows].reshape(*shape, self.dim)
+        drawn = self._empirical.sample(int(np.prod(shape)), checks.integer(seed, "seed"))
+        return drawn.reshape(*shape, self.dim)
 
     def chains(self, draws: int, chains: int, seed: int) -> Float[np.ndarray, "chains draws d"]:
         """The draws of the sampler, chain by chain."""

@@ -18,7 +18,7 @@ class Target(NamedTuple):
 
     prior: UnconstrainedPrior
     loss: Loss
-    beta: Float[Array, ""]
+    beta: Float[Array | np.ndarray, ""]
 
 
 def log_prob(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:

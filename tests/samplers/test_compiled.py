@@ -1,0 +1,113 @@
+"""The adaptive sampler as one compiled program: exact draws of known targets, many at once."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+import nsmbayes as nsm
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.losses import Loss
+from nsmbayes.priors import unconstrained
+from nsmbayes.samplers import Target
+from nsmbayes.samplers.compiled import Effort, Start, reweighted_start, sample_many, visited_weights
+
+PRIOR = unconstrained(nsm.GaussianPrior([0.0, 0.0], [4.0, 4.0]))
+EFFORT = Effort(chains=2, draws=1000)
+
+
+class Bent(Loss):
+    """n (u_0 - m)^2 / 2 + n (u_1 - bend u_0^2)^2 / 2."""
+
+    n: Float[Array, ""]
+    m: Float[Array, ""]
+    bend: Float[Array, ""]
+
+    def each(self, theta):
+        return jnp.stack(
+            [self.n / 2 * (theta[0] - self.m) ** 2, self.n / 2 * (theta[1] - self.bend * theta[0] ** 2) ** 2]
+        )
+
+
+@double_precision
+def target(n: float, m: float, bend: float = 0.0, beta: float = 1.0) -> Target:
+    return Target(PRIOR, Bent(*map(jnp.asarray, (n, m, bend))), jnp.asarray(beta))
+
+
+WIDE = Start(np.zeros(2), 4 * np.eye(2))
+
+
+def test_gaussian_targets_together():
+    """Means within five standard errors, variances within 15 %: a false alarm once in 10,000 runs of the ten values."""
+    sizes, places = (5.0, 50.0, 500.0), (-1.0, 0.5, 2.0)
+    many = [target(n, m) for n, m in zip(sizes, places, strict=True)]
+    for n, m, found in zip(sizes, places, sample_many(many, [WIDE] * 3, [0, 1, 2], EFFORT), strict=True):
+        variance = 1 / (n + 0.25)
+        flat = found.positions.reshape(-1, 2)
+        assert found.temperature == 1
+        assert found.ess > 1000
+        assert found.acceptance.min() > 0.5
+        np.testing.assert_allclose(flat.mean(axis=0), [n * m * variance, 0], atol=5 * np.sqrt(variance / 800))
+        np.testing.assert_allclose(flat.var(axis=0), variance, rtol=0.15)
+
+
+def test_a_bent_target_and_another_learning_rate():
+    """E u_1 = bend E u_0^2, up to what the prior pulls; and what was visited serves lower rates."""
+    n, bend = 20.0, 1.5
+    [found] = sample_many([target(n, 0.0, bend)], [WIDE], [3], EFFORT)
+    grid = np.linspace(-6, 9, 1201)
+    u0, u1 = np.meshgrid(grid, grid, indexing="ij")
+    for beta in (1.0, 0.25):
+        logs = -(u0**2 + u1**2) / 8 - beta * n / 2 * (u0**2 + (u1 - bend * u0**2) ** 2)
+        mass = np.exp(logs - logs.max())
+        mass /= mass.sum()
+        exact = np.array([(mass * u0**2).sum(), (mass * u1).sum()])
+        weights = visited_weights(found, beta)
+        assert 1 / (weights**2).sum() > 100
+        by_visited = weights @ np.c_[found.visited[:, 0] ** 2, found.visited[:, 1]]
+        np.testing.assert_allclose(by_visited, exact, rtol=0.25)
+        if beta == 1:
+            flat = found.positions.reshape(-1, 2)
+            np.testing.assert_allclose([(flat[:, 0] ** 2).mean(), flat[:, 1].mean()], exact, rtol=0.15)
+    np.testing.assert_allclose(reweighted_start(found, 1.0).mean, weights_mean(found), atol=1e-12)
+
+
+def weights_mean(found):
+    return visited_weights(found, 1.0) @ found.visited
+
+
+def test_the_same_seed_gives_the_same_draws_alone_and_with_others():
+    one, other = target(30.0, 1.0), target(8.0, -2.0)
+    [alone] = sample_many([one], [WIDE], [7], EFFORT)
+    _, together = sample_many([other, one], [WIDE, WIDE], [1, 7], EFFORT)
+    np.testing.assert_array_equal(alone.positions, together.positions)
+
+
+def test_on_a_gpu_targets_are_stacked(monkeypatch):
+    """The path of a GPU, taken on a processor: the same distribution."""
+    from nsmbayes.samplers import compiled
+
+    monkeypatch.setattr(compiled, "on_processor", lambda: False)
+    found = sample_many([target(5.0, -1.0), target(50.0, 0.5)], [WIDE] * 2, [0, 1], EFFORT)
+    for n, m, one in zip((5.0, 50.0), (-1.0, 0.5), found, strict=True):
+        variance = 1 / (n + 0.25)
+        np.testing.assert_allclose(
+            one.positions.reshape(-1, 2).mean(axis=0), [n * m * variance, 0], atol=5 * np.sqrt(variance / 800)
+        )
+
+
+def test_a_start_from_which_nothing_is_reached_is_told():
+    far = Start(np.array([40.0, 40.0]), 1e-4 * np.eye(2))
+    [found] = sample_many([target(1e5, 0.0)], [far], [0], Effort(chains=2, draws=100, stages=2))
+    assert found.temperature < 1
+
+
+@pytest.mark.parametrize("wrong", [0.5])
+def test_a_planted_bug_is_caught(wrong, monkeypatch):
+    """A proposal whose density is off by a factor that depends on the place: variances are no longer right."""
+    from nsmbayes.samplers import compiled
+
+    right = compiled._Students.log_prob
+    monkeypatch.setattr(compiled._Students, "log_prob", lambda self, u: right(self, u) * wrong)
+    [found] = sample_many([target(50.0, 0.5, beta=1.0 + 1e-9)], [WIDE], [0], Effort(chains=2, draws=1001))
+    assert not np.allclose(found.positions.reshape(-1, 2).var(axis=0), 1 / 50.25, rtol=0.15)
