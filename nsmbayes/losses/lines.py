@@ -20,7 +20,7 @@ from nsmbayes.surrogates import Frame, Surrogate
 from nsmbayes.weights import Weight
 
 _FARTHEST = 1e4  # scales from the centre beyond which a place is no longer told from another
-_SIZE = 512  # points come in multiples of this
+_SIZE = 256  # points come in multiples of this
 
 
 class LineLoss(Loss):

@@ -147,10 +147,9 @@ class BatchRecipe(NamedTuple):
         def build(i: int) -> SampledPosterior:
             return alone[i] if i in alone else self._posterior(parts[i])
 
-        draws = [
-            alone[i].draws if part.sampled is None else constrain_rows(self.prior, part.sampled.positions)
-            for i, part in enumerate(parts)
-        ]
+        there = [part.sampled.positions for part in parts if part.sampled is not None]
+        constrained = iter(constrain_rows(self.prior, np.stack(there)) if there else ())
+        draws = [alone[i].draws if part.sampled is None else next(constrained) for i, part in enumerate(parts)]
         betas = [alone[i].beta if part.sampled is None else part.beta for i, part in enumerate(parts)]
         return PosteriorBatch(tuple(draws), np.array(betas), build)
 

@@ -24,7 +24,7 @@ _WIDER = 4.0  # how much wider the second component of the first proposal is
 _EM_STEPS, _BISECTIONS = 12, 30
 _COLDEST = 1e-9
 _ENOUGH, _GOOD = 0.12, 0.5  # effective share of a stage that a tempered posterior must have, and at which to stop
-_ARRIVED = 3  # stages at the posterior itself, at least
+_ARRIVED = 2  # stages at the posterior itself, at least
 _AT_ONCE, _AT_ONCE_ON_GPU = 1, 64  # parameters whose losses are computed together
 
 
@@ -33,11 +33,11 @@ class Effort(NamedTuple):
 
     chains: int = 4
     draws: int = 500
-    stage: int = 256
+    stage: int = 192
     """Draws of a stage of the adaptation."""
-    stages: int = 10
+    stages: int = 8
     """Stages, at most."""
-    components: int = 6
+    components: int = 4
 
 
 class Start(NamedTuple):
@@ -66,7 +66,7 @@ class Sampled(NamedTuple):
 
 def sample_many(targets: list[Target], starts: list[Start], seeds: list[int], effort: Effort) -> list[Sampled]:
     """Draws of every target; all must have the same shapes."""
-    keys = [np.asarray(jax.random.key_data(jax.random.key(seed))) for seed in seeds]
+    keys = [np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32) for seed in seeds]
     if on_processor():
         arguments = [(t, *start, key) for t, start, key in zip(targets, starts, keys, strict=True)]
         return [Sampled(*found) for found in call_each(_sample, arguments, effort, _AT_ONCE)]
