@@ -34,6 +34,7 @@ ALTERNATIVES: dict[str, dict[str, Any]] = {
 }
 TRIED = (CLEAN, "10 % at 4", "20 % in a cluster at 9", "10 % stuck")
 NO_ROW, NO_NETWORK = 300.0, 1200.0  # seconds, after which a data set or a network is given up; the first row compiles
+FEWER = {"ring": 30, "sir": 24, "radio": 24, "pk": 16, "linear": 12}  # data sets of a kind; otherwise 40, curves half
 COSTLY = {"linear": 15.0, "pk": 12.0, "sir": 8.0, "radio": 7.0, "ring": 5.0}  # seconds a row, as a first guess
 
 
@@ -44,6 +45,7 @@ class Job(NamedTuple):
     problem: str
     repeat: int
     kinds: tuple[str, ...]
+    shift: int
 
 
 def methods_for(part: str, kind: str, network: Any) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def methods_for(part: str, kind: str, network: Any) -> dict[str, Any]:
 
 def measure(job: Job, kind: str, network: Any) -> dict[str, Any]:
     """One row."""
-    seed = SEEDS[job.part]
+    seed = SEEDS[job.part] + job.shift
     x, bad, truth = observe(job.problem, kind, job.repeat, seed)
     row: dict[str, Any] = {"part": job.part, "problem": job.problem, "kind": kind, "repeat": job.repeat, "seed": seed}
     for label, method in methods_for(job.part, kind, network).items():
@@ -148,16 +150,17 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def all_jobs(parts: list[str], problems: list[str], repeats: int, done: set[tuple[Any, ...]]) -> list[Job]:
+def all_jobs(options: argparse.Namespace, done: set[tuple[Any, ...]]) -> list[Job]:
     """What is left to do, the first data sets of all problems first."""
-    jobs = []
-    for repeat in range(repeats):
-        for part in parts:
+    jobs, problems = [], options.problems.split(",")
+    for repeat in range(options.repeats):
+        for part in options.part or ["cells", "curve"]:
             for problem in PARTS[part]:
                 wanted = TRIED if part == "alternatives" else kinds(problem, part)
                 left = tuple(kind for kind in wanted if (part, problem, kind, repeat) not in done)
-                if left and problem in problems:
-                    jobs.append(Job(part, problem, repeat, left))
+                most = FEWER.get(problem, 40) // (2 if part == "curve" else 1)
+                if left and problem in problems and repeat < most:
+                    jobs.append(Job(part, problem, repeat, left, options.shift))
     return jobs
 
 
@@ -182,18 +185,19 @@ def choose(jobs: list[Job], worker: Worker, workers: list[Worker], folder: Path)
     return next(job for job in jobs if job.problem == mine)
 
 
-def run(folder: Path, parts: list[str], problems: list[str], repeats: int, workers: int, minutes: float) -> None:
+def run(options: argparse.Namespace) -> None:
     """Go on with the study until it is complete or the time is over."""
+    folder: Path = options.folder
     os.environ |= {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     os.environ.setdefault("NSMBAYES_CACHE", str(folder.absolute() / "compiled"))
     (folder / "networks").mkdir(parents=True, exist_ok=True)
     multiprocessing.set_start_method("spawn")
-    path, end = folder / "rows.jsonl", time.monotonic() + 60 * minutes
+    path, end = folder / "rows.jsonl", time.monotonic() + 60 * options.minutes
     rows = read(path)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    jobs = all_jobs(parts, problems, repeats, {(r["part"], r["problem"], r["kind"], r["repeat"]) for r in rows})
-    pool, count = [Worker(core, folder) for core in range(workers)], 0
+    jobs = all_jobs(options, {(r["part"], r["problem"], r["kind"], r["repeat"]) for r in rows})
+    pool, count = [Worker(core, folder) for core in range(options.workers)], 0
     with path.open("a") as file:
         while time.monotonic() < end and (jobs or any(one.job for one in pool)):
             for one in pool:
@@ -304,10 +308,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument("--shift", type=int, default=0, help="of the seeds, for other data than those that are stored")
     options = parser.parse_args()
     if options.what == "run":
-        parts, problems = options.part or ["cells", "curve"], options.problems.split(",")
-        run(options.folder, parts, problems, options.repeats, options.workers, options.minutes)
+        run(options)
     elif options.what == "store":
         store(options.folder)
     else:

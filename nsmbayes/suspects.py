@@ -40,6 +40,7 @@ from nsmbayes.weights.excess import (
     view_columns,
     views_of,
 )
+from nsmbayes.weights.tails import expected_beyond
 
 MOST = 1000
 """Observations that the model is fitted to; of more, a random subset."""
@@ -80,7 +81,8 @@ class Suspects(NamedTuple):
 
     def extended(self, count: int) -> "Suspects":
         """With so many more observations, of which none is distrusted for its number."""
-        alone = Factor(np.ones(count), np.ones(count), np.ones(count), np.full(count, -1))
+        one = np.ones(count)
+        alone = Factor(one, one, one, np.full(count, -1), one * len(self.factor.values))
         factor = Factor(*(np.concatenate(both) for both in zip(self.factor, alone, strict=True)))
         return self._replace(factor=factor)
 
@@ -153,8 +155,9 @@ def find_suspects(
         counts = counts_of(centre, by_distance=by_distance)
         last, done = np.ones(len(some)), 0
         while True:
-            lambdas = expected(density, constrain_rows(prior, near), places, observed.total)
-            factor, done = excess.factor(observed, lambdas), done + 1
+            thetas = constrain_rows(prior, near)
+            lambdas, beyond = expected(density, thetas, places, observed.total), expected_beyond(density, thetas, some)
+            factor, done = excess.factor(observed, lambdas, beyond), done + 1
             settled = bool(np.abs(factor.values - last).max() < _SETTLED)
             near = draws(counts * factor.values, near if len(near) > 1 else None)
             if settled or done == excess.rounds:
@@ -200,7 +203,7 @@ def factor_of_all(
     """The factor of every observation, compared with those in `rows`; columns by cells, all together in blocks."""
     own, some, d = np.zeros(len(x)), x[rows], x.shape[1]
     own[rows] = 1
-    columns = _by_cells(excess, density, thetas, x, some, centre)
+    columns, beyond = _by_cells(excess, density, thetas, x, some, centre), expected_beyond(density, thetas, x)
     step, factors = _AT_ONCE * _ROWS, []
     for start in range(0, len(x), step):
         mine = slice(start, start + step)
@@ -209,7 +212,7 @@ def factor_of_all(
             found.insert(0, _together(excess, density, thetas, x[mine], some, centre))
         others, model = (np.stack(parts) for parts in zip(*found, strict=True))
         observed = Smoothed(np.maximum(others - own[mine], 0), len(some) - 1, view_columns(d), spreads(d))
-        factors.append(excess.factor(observed, observed.total * model))
+        factors.append(excess.factor(observed, observed.total * model, beyond[mine]))
     return Factor(*(np.concatenate(parts) for parts in zip(*factors, strict=True)))
 
 

@@ -32,6 +32,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.serialisation import registered
 from nsmbayes.surrogates import Frame, MixtureDensity
+from nsmbayes.weights.tails import kept_in_tail
 
 JOINT = 5
 """Columns up to which observations are compared with the model jointly: kernels are blind in more dimensions."""
@@ -40,6 +41,7 @@ _SLOPE = 2.0  # half the weight is lost at an excess of one over it
 _WIDTHS, _COPIES = (0.15, 0.5), 2  # of the kernels by which fits are compared, and noisy copies for each
 _FAR = 1e6  # scales beyond which a place is no longer told from another
 _BLOCK = 2000  # observations that are compared at once
+_HALF = 0.5  # of the weight: who loses more is told why
 
 
 @registered
@@ -72,8 +74,10 @@ class Excess:
             raise InputError(f"`threshold` must be at least 1; got {self.threshold}.")
         checks.integer(self.rounds, "rounds", at_least=1)
 
-    def factor(self, observed: "Smoothed", expected: Float[np.ndarray, "views levels k"]) -> "Factor":
-        """The factor of each observation, and what it rests on."""
+    def factor(
+        self, observed: "Smoothed", expected: Float[np.ndarray, "views levels k"], beyond: Float[np.ndarray, " k"]
+    ) -> "Factor":
+        """The factor of each observation, and what it rests on; `beyond` is that of `tails.expected_beyond`."""
         ratio = (1 + observed.others) / (1 + expected)
         chance = 1 + (_CHANCE * np.sqrt(expected * observed.spread[:, None, None]) + _EXTRA) / (1 + expected)
         over = np.maximum(ratio - np.maximum(self.threshold, chance), 0).reshape(-1, ratio.shape[2])
@@ -81,10 +85,11 @@ class Excess:
         rows = np.arange(len(worst))
         view = np.where(over[worst, rows] > 0, worst // len(self.levels), 0)
         return Factor(
-            1 / (1 + (_SLOPE * over[worst, rows]) ** 2),
+            kept_in_tail(beyond) / (1 + (_SLOPE * over[worst, rows]) ** 2),
             1 + observed.others.reshape(len(over), -1)[worst, rows],
             1 + expected.reshape(len(over), -1)[worst, rows],
             observed.columns[view],
+            beyond,
         )
 
 
@@ -103,11 +108,18 @@ class Factor(NamedTuple):
     """What the model lets expect there, given this one."""
     column: Int[np.ndarray, " n"]
     """The column in which it shows, or -1 for all together."""
+    beyond: Float[np.ndarray, " n"]
+    """How many as far out as it, or farther, the model lets expect."""
 
     def evidence(self, row: int) -> str:
         """In words, for one observation."""
         where = "" if self.column[row] < 0 else f" in column {self.column[row]}"
-        return f"too many{where}: {self.found[row]:.1f} alike, {self.expected[row]:.1f} expected"
+        kept, said = float(kept_in_tail(self.beyond[row])), []
+        if kept < _HALF:
+            said.append(f"too far for the model: {self.beyond[row]:.0e} so far out expected")
+        if self.values[row] < _HALF * kept:
+            said.append(f"too many{where}: {self.found[row]:.1f} alike, {self.expected[row]:.1f} expected")
+        return "; ".join(said)
 
 
 def tied(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
