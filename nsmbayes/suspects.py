@@ -40,6 +40,7 @@ from nsmbayes.weights.excess import (
     view_columns,
     views_of,
 )
+from nsmbayes.weights.projections import revealing_axes
 from nsmbayes.weights.tails import expected_beyond
 
 MOST = 1000
@@ -156,6 +157,10 @@ def find_suspects(
         last, done = np.ones(len(some)), 0
         while True:
             thetas = constrain_rows(prior, near)
+            if x.shape[1] > JOINT:
+                axes = revealing_axes(density, thetas, some, centre)
+                observed = smoothed(some, some, centre, excess.levels, own, axes)
+                places = Places.of(some, centre, excess.levels, axes)
             lambdas, beyond = expected(density, thetas, places, observed.total), expected_beyond(density, thetas, some)
             factor, done = excess.factor(observed, lambdas, beyond), done + 1
             settled = bool(np.abs(factor.values - last).max() < _SETTLED)
@@ -170,7 +175,7 @@ def find_suspects(
     tight = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
     at_closest = np.asarray(prior.unconstrain(jnp.asarray(closest)))[None]
     fits = [
-        settle(centre, draws(tight, None), by_distance=True),
+        settle(centre, settle(centre, draws(tight, None), by_distance=True).near, by_distance=False),
         settle(centre, at_closest, by_distance=False),
         settle(centre, draws(counts_of(centre, by_distance=False), None), by_distance=False),
     ]
@@ -203,15 +208,20 @@ def factor_of_all(
     """The factor of every observation, compared with those in `rows`; columns by cells, all together in blocks."""
     own, some, d = np.zeros(len(x)), x[rows], x.shape[1]
     own[rows] = 1
-    columns, beyond = _by_cells(excess, density, thetas, x, some, centre), expected_beyond(density, thetas, x)
+    axes = revealing_axes(density, thetas, some, centre) if d > JOINT else None
+    lines, beyond = _by_cells(excess, density, thetas, x, some, centre, axes), expected_beyond(density, thetas, x)
+    several = 0 if axes is None else len(axes)
+    views, spread = view_columns(d, several), spreads(d, several)
     step, factors = _AT_ONCE * _ROWS, []
     for start in range(0, len(x), step):
         mine = slice(start, start + step)
-        found = [(others[:, index[mine]], model[:, index[mine]]) for others, model, index in columns]
+        found = [(others[:, index[mine]], model[:, index[mine]]) for others, model, index in lines]
         if 1 < d <= JOINT:
             found.insert(0, _together(excess, density, thetas, x[mine], some, centre))
         others, model = (np.stack(parts) for parts in zip(*found, strict=True))
-        observed = Smoothed(np.maximum(others - own[mine], 0), len(some) - 1, view_columns(d), spreads(d))
+        observed = Smoothed(
+            np.maximum(others - own[mine], 0), len(some) - 1, view_columns(d, several), spreads(d, several)
+        )
         factors.append(excess.factor(observed, observed.total * model, beyond[mine]))
     return Factor(*(np.concatenate(parts) for parts in zip(*factors, strict=True)))
 
@@ -223,21 +233,19 @@ def _by_cells(
     x: np.ndarray,
     some: np.ndarray,
     centre: LocationScatter,
+    axes: np.ndarray | None,
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each column, what observations and model add in its cells, and the cell of every observation."""
-    found, at = [], []
-    for j in range(x.shape[1]):
-        own = slice(j, j + 1)
-        location, scatter = np.asarray(centre.location)[own], np.asarray(centre.scatter)[own, own]
-        alone = LocationScatter.from_scatter(location, scatter, centre.estimator)
-        cells = Cells.of(x[:, own], alone, min(excess.levels) / _FINER)
-        [places], [others] = views_of(cells.x, alone), views_of(some[:, own], alone)
-        at.append(places[:, 0])
-        found.append((kernel_sums(places, others, excess.levels), cells.of_row))
+    """For each column and axis, what observations and model add in its cells, and the cell of every observation."""
+    found, at, first = [], [], int(1 < x.shape[1] <= JOINT)
+    alone = LocationScatter.from_scatter(np.zeros(1), np.eye(1), centre.estimator)
+    for line, others in zip(views_of(x, centre, axes)[first:], views_of(some, centre, axes)[first:], strict=True):
+        cells = Cells.of(line, alone, min(excess.levels) / _FINER)
+        at.append(cells.x[:, 0])
+        found.append((kernel_sums(cells.x, others, excess.levels), cells.of_row))
     most = max(map(len, at))
     y = jnp.asarray(np.stack([np.pad(one, (0, most - len(one)), mode="edge") for one in at]))
-    places = Places.of(x[:1], centre, excess.levels)
-    places = places._replace(joint=y.T) if len(at) == 1 else places._replace(joint=None, columns=y)
+    places = Places.of(x[:1], centre, excess.levels, axes)
+    places = places._replace(joint=y.T) if len(at) == 1 else places._replace(joint=None, lines=y)
     model = expected(density, thetas, places, 1)
     return [(others, one, index) for (others, index), one in zip(found, model, strict=True)]
 
@@ -252,7 +260,7 @@ def _together(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What observations and model add at observations `x` in all columns together."""
     blocks = np.concatenate([x, np.repeat(x[:1], -len(x) % _ROWS, axis=0)]).reshape(-1, _ROWS, x.shape[1])
-    places = [Places.of(block, centre, excess.levels)._replace(columns=None) for block in blocks]
+    places = [Places.of(block, centre, excess.levels)._replace(lines=None) for block in blocks]
     others = views_of(some, centre)[0]
     parts = call_each(_joint, [(one, others, density, thetas, excess.levels) for one in places])
     sums, model = (np.concatenate(part, axis=1)[:, : len(x)] for part in zip(*parts, strict=True))

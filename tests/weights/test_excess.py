@@ -11,12 +11,17 @@ from nsmbayes.errors import InputError
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.suspects import factor_of_all
 from nsmbayes.weights import Excess
-from nsmbayes.weights.excess import Places, expected, smoothed, tied, view_columns
+from nsmbayes.weights.excess import JOINT, Places, expected, smoothed, tied, view_columns
+from nsmbayes.weights.projections import revealing_axes
 from nsmbayes.weights.tails import expected_beyond
 
 
 def centre_of(x):
     return LocationScatter.from_scatter(np.median(x, axis=0), np.atleast_2d(np.cov(x.T)), "mcd")
+
+
+def axes_of(density, thetas, x, centre):
+    return revealing_axes(density, thetas, x, centre) if x.shape[1] > JOINT else None
 
 
 @pytest.mark.parametrize("d", [1, 3, 6])
@@ -59,7 +64,7 @@ def test_the_smoothed_model_is_its_convolution(d):
             assert not np.allclose(found[v, level], 7 * at_own_place * unsmoothed, rtol=0.01)
 
 
-@pytest.mark.parametrize(("d", "n"), [(1, 30), (1, 300), (2, 100), (4, 100), (8, 100)])
+@pytest.mark.parametrize(("d", "n"), [(1, 30), (1, 300), (2, 100), (4, 100), (8, 100), (20, 100), (20, 300)])
 def test_good_observations_hardly_ever_lose_half_their_weight(d, n):
     """Data of the model itself, 20 sets: at most 1 % of them, and a model of half the width loses more than that."""
     density, lost, narrow = location(d), [], []
@@ -67,7 +72,9 @@ def test_good_observations_hardly_ever_lose_half_their_weight(d, n):
     for seed in range(20):
         x = draw(density, np.zeros(d), n, np.random.default_rng([seed, d]))
         centre = centre_of(x)
-        observed, places = smoothed(x, x, centre, config.levels, np.arange(n)), Places.of(x, centre, config.levels)
+        axes = axes_of(density, np.zeros((1, d)), x, centre)
+        observed = smoothed(x, x, centre, config.levels, np.arange(n), axes)
+        places = Places.of(x, centre, config.levels, axes)
         lambdas = expected(density, np.zeros((1, d)), places, observed.total)
         beyond = expected_beyond(density, np.zeros((1, d)), x)
         lost.append(config.factor(observed, lambdas, beyond).values < 0.5)
@@ -161,8 +168,9 @@ def test_the_factor_by_cells_and_blocks_is_that_of_every_row(d):
     rows, thetas, centre = np.sort(rng.permutation(1300)[:300]), 0.1 * rng.standard_normal((4, d)), centre_of(x[4:])
     own = np.full(1300, -1)
     own[rows] = np.arange(300)
-    observed = smoothed(x, x[rows], centre, config.levels, own)
-    lambdas = expected(density, thetas, Places.of(x, centre, config.levels), observed.total)
+    axes = axes_of(density, thetas, x[rows], centre)
+    observed = smoothed(x, x[rows], centre, config.levels, own, axes)
+    lambdas = expected(density, thetas, Places.of(x, centre, config.levels, axes), observed.total)
     exact = config.factor(observed, lambdas, expected_beyond(density, thetas, x))
     found = factor_of_all(config, density, thetas, x, rows, centre)
     assert 0.05 < (exact.values < 0.5).mean() < 0.3
