@@ -219,9 +219,7 @@ def factor_of_all(
         if 1 < d <= JOINT:
             found.insert(0, _together(excess, density, thetas, x[mine], some, centre))
         others, model = (np.stack(parts) for parts in zip(*found, strict=True))
-        observed = Smoothed(
-            np.maximum(others - own[mine], 0), len(some) - 1, view_columns(d, several), spreads(d, several)
-        )
+        observed = Smoothed(np.maximum(others - own[mine], 0), len(some) - 1, views, spread)
         factors.append(excess.factor(observed, observed.total * model, beyond[mine]))
     return Factor(*(np.concatenate(parts) for parts in zip(*factors, strict=True)))
 
