@@ -47,8 +47,10 @@ MOST = 1000
 """Observations that the model is fitted to; of more, a random subset."""
 _DRAWS = 60  # of the parameter, over which the model is averaged
 _SETTLED = 0.05  # change of a factor below which a round was the last
-_BETTER, _FEW = 0.02, 100  # affinity by which a fit must be better than one that distrusts more to be preferred, for
+_BETTER, _FEW = 0.015, 100  # affinity by which a fit must be better than one that distrusts more to be preferred, for
 # up to so many observations; of more, less is noise
+_LOOSER, _OF_SHARE = 0.005, 0.25  # the same, for the fit that goes on from it without weights by distance; and at least
+# so much of the share of rows that it trusts again, which would add half of that share if they were the model's
 _RIVAL = 0.1  # affinity by which another fit may be worse and still be mentioned
 _WORSE = 0.05  # affinity by which a fit in a new frame may be worse and still replace the old one
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
@@ -130,8 +132,9 @@ def find_suspects(
 ) -> Suspects:
     """The factor of every observation, for the model that explains most of the data.
 
-    Three fits are tried: of the observations in the middle of the data, from the parameter that is closest to all of
-    them in Hellinger's distance, and of all observations.
+    Three fits are tried: of the observations in the middle of the data, weighted by distance; from there on without
+    such weights, since they take genuine tails away; and from the parameter that is closest to all observations in
+    Hellinger's distance.
     """
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
     some = x[rows]
@@ -174,13 +177,15 @@ def find_suspects(
     closest = search(prior, _shortfall, 0, density, match)
     tight = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
     at_closest = np.asarray(prior.unconstrain(jnp.asarray(closest)))[None]
+    middle = settle(centre, draws(tight, None), by_distance=True)
     fits = [
-        settle(centre, settle(centre, draws(tight, None), by_distance=True).near, by_distance=False),
+        middle,
+        settle(centre, middle.near, by_distance=False),
         settle(centre, at_closest, by_distance=False),
-        settle(centre, draws(counts_of(centre, by_distance=False), None), by_distance=False),
     ]
-    best, better = fits[0], _BETTER * min(1.0, np.sqrt(_FEW / len(some)))
-    for fit in fits[1:]:
+    best, noise = middle, min(1.0, np.sqrt(_FEW / len(some)))
+    regained = _OF_SHARE * float((fits[1].factor.values - middle.factor.values).mean())
+    for fit, better in zip(fits[1:], (max(_LOOSER * noise, regained), _BETTER * noise), strict=True):
         best = fit if fit.affinity > best.affinity + better else best
     rivals = [fit for fit in fits if fit.affinity > best.affinity - _RIVAL]
     disputed = any(np.abs(fit.factor.values - best.factor.values).max() > _KEPT for fit in rivals)
