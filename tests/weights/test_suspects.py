@@ -29,7 +29,7 @@ def suspects_of(x, seed):
     with jax.enable_x64(True):
         one = Standardiser(jnp.zeros(1), jnp.ones(1), False)
         two = Standardiser(jnp.zeros(2), jnp.ones(2), False)
-        density = Tails(jnp.eye(1), one, two)
+        density = Tails(covariance=jnp.eye(1), scale_x=one, scale_theta=two)
         prior = unconstrained(nsm.GaussianPrior(np.zeros(2), np.array([9.0, 1.0])))
         weight = nsm.NSMBayes(nsm.GaussianPrior(np.zeros(1), np.ones(1))).weight
         return find_suspects(Excess(), prior, density, x, weight, fit_location_scatter, seed)
