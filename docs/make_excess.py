@@ -1,160 +1,238 @@
-"""The study behind docs/excess.md: `python docs/make_excess.py run rows.jsonl`; `table` prints the stored one.
+"""The study behind docs/excess.md: `python docs/make_excess.py run FOLDER`, `store FOLDER`; `table` prints it.
 
-Problems of one, two and eight columns beside the built-in tasks, seven kinds of outliers, n = 100 and beta = 1. A row
-is a data set: mean squared error and coverage with the factor by number, and of the oracle, which is NLE on the good
-rows. `--alternatives` compares other widths and thresholds. It takes hours on two cores.
+Data sets of eleven problems (`excess_problems`) with every kind of outliers. A row is a data set: mean squared error
+and coverage of NSM-Bayes as it is by default, and of the oracle, which is NLE on the good rows; on clean data also of
+NSM-Bayes without the factor by number. `run` trains one network per problem and shares the data sets out to processes
+of one core each. It stops after `--minutes`, and goes on where it stopped when it is called again: FOLDER has the
+networks and the rows, one JSON document per line. `--part alternatives` compares other widths and thresholds.
 """
 
 import argparse
 import json
+import multiprocessing
+import os
 import time
+import traceback
 import warnings
-from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-
-import nsmbayes as nsm
+from excess_problems import CLEAN, CURVE, EVERYWHERE, NAMES, OWN, kinds, observe, trained
 
 STORED = Path(__file__).parent / "excess-study.json"
-N = 100
-LOADINGS = np.random.default_rng(5).standard_normal((8, 3))
-
-
-def normal(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
-    """Unknown mean and log standard deviation."""
-    return (t[:, 0] + np.exp(t[:, 1]) * r.standard_normal(len(t)))[:, None]
-
-
-def student(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
-    """Unknown location, scale and tails."""
-    return (t[:, 0] + np.exp(t[:, 1]) * r.standard_t(1.5 + np.exp(t[:, 2] + 0.5), len(t)))[:, None]
-
-
-def groups(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
-    """Two groups, of 60 and 40 %, with unknown distance."""
-    first, s = r.random(len(t)) < 0.6, np.exp(t[:, 2])
-    where = np.where(first, t[:, 0], t[:, 0] + np.exp(t[:, 1]))
-    return (where + np.where(first, s, 0.6 * s) * r.standard_normal(len(t)))[:, None]
-
-
-def gumbel(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
-    """Unknown location and scale, skewed."""
-    return (t[:, 0] - np.exp(t[:, 1]) * np.log(r.exponential(size=len(t))))[:, None]
-
-
-def ring(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
-    """A ring of unknown centre, radius and width."""
-    angle = r.uniform(0, 2 * np.pi, len(t))
-    radius = np.exp(t[:, 2]) + np.exp(t[:, 3]) * r.standard_normal(len(t))
-    return np.c_[t[:, 0] + radius * np.cos(angle), t[:, 1] + radius * np.sin(angle)]
-
-
-def linear(r: np.random.Generator, t: np.ndarray) -> np.ndarray:
-    """Eight columns, linear in three parameters, with correlated noise."""
-    noise = r.standard_normal((len(t), 8)) + 0.7 * r.standard_normal((len(t), 1))
-    return t[:, :3] @ LOADINGS.T + np.exp(t[:, 3:]) * noise
-
-
-# simulator, prior mean, prior sd, truth
-PROBLEMS: dict[str, tuple[Callable[..., np.ndarray], list[float], list[float], list[float]]] = {
-    "normal": (normal, [0, 0], [3, 1], [1, 0.5]),
-    "student": (student, [0, 0, 0], [2, 0.7, 0.7], [0.7, 0.2, 0.3]),
-    "groups": (groups, [0, 1.8, 0], [2, 0.4, 0.5], [0.3, 1.9, -0.3]),
-    "gumbel": (gumbel, [0, 0], [2, 0.7], [1, 0.3]),
-    "ring": (ring, [0, 0, 1, -1], [1.5, 1.5, 0.5, 0.5], [0.4, -0.8, 1.2, -1.1]),
-    "linear": (linear, [0, 0, 0, -0.5], [1, 1, 1, 0.5], [0.5, -0.7, 0.3, -0.6]),
+SEEDS = {"cells": 311, "curve": 327, "alternatives": 61}
+IN_LINE = ("gaussian", "student", "groups", "gumbel", "gnk")
+PARTS = {"cells": tuple(NAMES), "curve": (*IN_LINE, "ring", "sir"), "alternatives": IN_LINE}
+ALTERNATIVES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "threshold 1.5": {"threshold": 1.5},
+    "threshold 3": {"threshold": 3.0},
+    "widths 0.1, 0.2, 0.4": {"levels": (0.1, 0.2, 0.4)},
+    "widths 0.4, 0.8, 1.6": {"levels": (0.4, 0.8, 1.6)},
 }
-TASKS = ("gnk", "sir", "radio", "pk")
-NAMES = {
-    "normal": "normal",
-    "student": "Student, tails unknown",
-    "groups": "two groups, 60 and 40 %",
-    "gumbel": "Gumbel",
-    "gnk": "g-and-k",
-    "ring": "ring, 2 columns",
-    "sir": "SIR, 3 columns",
-    "radio": "radio, 4 columns",
-    "pk": "pharmacokinetics, 5 columns",
-    "linear": "linear, 8 columns",
-}
-# fraction, distance and spread in median absolute deviations, and whether on both sides
-KINDS: dict[str, tuple[float, float, float, bool]] = {
-    "clean": (0, 0, 0, False),
-    "10 % at 40": (0.1, 40, 1, False),
-    "10 % at 4": (0.1, 4, 0.5, False),
-    "20 % in a cluster at 9": (0.2, 9, 0.3, False),
-    "30 % in a cluster at 8": (0.3, 8, 0.1, False),
-    "30 % at 8, both sides": (0.3, 8, 0.5, True),
-    "10 % stuck at -6": (0.1, -6, 0, False),
-}
-CURVE = {"45 % at 40": (0.45, 40.0, 1.0, False)} | {
-    f"30 % in a cluster at {d}": (0.3, float(d), 0.1, False) for d in (3, 4, 6, 8, 12)
-}
-OWN = "as the task has them"
-ALTERNATIVES = {
-    "default": nsm.weights.Excess(),
-    "threshold 1.5": nsm.weights.Excess(threshold=1.5),
-    "threshold 3": nsm.weights.Excess(threshold=3.0),
-    "widths 0.1, 0.2, 0.4": nsm.weights.Excess(levels=(0.1, 0.2, 0.4)),
-    "widths 0.4, 0.8, 1.6": nsm.weights.Excess(levels=(0.4, 0.8, 1.6)),
-    "none": None,
-}
+TRIED = (CLEAN, "10 % at 4", "20 % in a cluster at 9", "10 % stuck")
+NO_ROW, NO_NETWORK = 300.0, 1200.0  # seconds, after which a data set or a network is given up; the first row compiles
+FEWER = {"ring": 30, "sir": 24, "radio": 24, "pk": 16, "linear": 12}  # data sets of a kind; otherwise 40, curves half
+COSTLY = {"linear": 15.0, "pk": 12.0, "sir": 8.0, "radio": 7.0, "ring": 5.0}  # seconds a row, as a first guess
 
 
-def contaminate(clean: np.ndarray, kind: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Observations of which some are replaced, and which."""
-    fraction, distance, spread, both = (KINDS | CURVE)[kind]
-    (n, d), x, bad = clean.shape, clean.copy(), np.zeros(len(clean), bool)
-    rows = rng.choice(n, int(fraction * n), replace=False)
-    bad[rows] = True
-    centre = np.median(clean, axis=0)
-    scale = 1.4826 * np.median(np.abs(clean - centre), axis=0)
-    sides = np.where(rng.random((len(rows), 1)) < 0.5, -1, 1) if both else 1
-    x[rows] = centre + scale * (distance * sides + spread * rng.standard_normal((len(rows), d)))
-    return x, bad
+class Job(NamedTuple):
+    """The data sets of one problem that share their clean rows."""
+
+    part: str
+    problem: str
+    repeat: int
+    kinds: tuple[str, ...]
+    shift: int
 
 
-def trained(name: str) -> tuple[Any, np.ndarray, Callable[[np.ndarray, int], np.ndarray]]:
-    """A method, the truth, and a simulator of one observation per row of theta."""
-    if name in TASKS:
-        task = nsm.tasks.get(name)
-        method = nsm.NSMBayes(task.prior).append_simulations(*task.simulate(100_000, seed=400))
-        simulate = lambda theta, seed: np.asarray(task.simulator(theta, seed=seed, progress=False))  # noqa: E731
-        return method.train(0, progress=False), np.asarray(task.theta_true), simulate
-    simulator, mean, sd, truth = PROBLEMS[name]
-    prior = nsm.GaussianPrior(mean, np.square(sd))
-    simulate = lambda theta, seed: simulator(np.random.default_rng([seed, 17]), theta)  # noqa: E731
-    theta = np.asarray(prior.sample((30_000,), seed=400))
-    method = nsm.NSMBayes(prior).append_simulations(theta, simulate(theta, 401)).train(0, progress=False)
-    return method, np.asarray(truth, float), simulate
+def methods_for(part: str, kind: str, network: Any) -> dict[str, Any]:
+    """The methods that a data set is given to, by label."""
+    import nsmbayes as nsm
+
+    def method(**options: Any) -> Any:
+        return nsm.NSMBayes(network.prior, grid_steps=network.grid_steps, **options).adopt(network)
+
+    found = {"default": method()}
+    if part == "alternatives":
+        found = {
+            label: method(calibration=None, excess=nsm.weights.Excess(**options))
+            for label, options in ALTERNATIVES.items()
+        }
+    if part == "alternatives" or kind.endswith(CLEAN):
+        found["none"] = method(excess=None, **({"calibration": None} if part == "alternatives" else {}))
+    return found | {"oracle": nsm.NLE(network.prior, grid_steps=network.grid_steps).adopt(network)}
 
 
-def measure(name: str, kinds: list[str], repeats: int, seed: int, variants: dict[str, Any]) -> Any:
-    """One row per data set."""
-    network, truth, simulate = trained(name)
-    methods = {k: nsm.NSMBayes(network.prior, calibration=None, excess=v).adopt(network) for k, v in variants.items()}
-    oracle = nsm.NLE(network.prior).adopt(network)
-    for repeat in range(repeats):
-        for kind in kinds:
-            if kind == OWN:
-                observed = nsm.tasks.get(name).observe(N, seed=1000 * seed + repeat)
-                x, bad = observed.x, observed.is_outlier
-            else:
-                clean = simulate(np.tile(truth, (N, 1)), 1000 * seed + repeat)
-                x, bad = contaminate(clean, kind, np.random.default_rng([repeat, seed]))
-            row: dict[str, Any] = {"problem": name, "kind": kind, "repeat": repeat, "seed": seed}
-            for label, method in {**methods, "oracle": oracle}.items():
-                start = time.perf_counter()
-                posterior = method.build_posterior(x[~bad] if label == "oracle" else x, seed=repeat)
-                seconds = time.perf_counter() - start
-                found = {"mse": posterior.mse(truth), "covered": bool(posterior.contains(truth)), "seconds": seconds}
-                if posterior.suspects is not None:
-                    factor = posterior.suspects.factor.values
-                    found |= {"good": float(factor[~bad].mean()), "below_half": float((factor[~bad] < 0.5).mean())}
-                row[label] = found
-            yield row
+def measure(job: Job, kind: str, network: Any) -> dict[str, Any]:
+    """One row."""
+    seed = SEEDS[job.part] + job.shift
+    x, bad, truth = observe(job.problem, kind, job.repeat, seed)
+    row: dict[str, Any] = {"part": job.part, "problem": job.problem, "kind": kind, "repeat": job.repeat, "seed": seed}
+    for label, method in methods_for(job.part, kind, network).items():
+        start = time.perf_counter()
+        posterior = method.build_posterior(x[~bad] if label == "oracle" else x, seed=job.repeat)
+        found = {
+            "seconds": time.perf_counter() - start,
+            "mse": posterior.mse(truth),
+            "centre": float(((posterior.mean - truth) ** 2).sum()),
+            "covered": bool(posterior.contains(truth)),
+            "beta": float(posterior.beta),
+        }
+        suspects = getattr(posterior, "suspects", None)
+        if suspects is not None:
+            factor, weights = suspects.factor.values, np.asarray(posterior.weights)
+            found |= {
+                "good": float(factor[~bad].mean()),
+                "below_half": float((factor[~bad] < 0.5).mean()),
+                "below_tenth": float((weights[~bad] < 0.1).mean()),
+                "bad": float(weights[bad].mean()) if bad.any() else 0.0,
+                "rounds": suspects.rounds,
+                "settled": suspects.settled,
+                "disputed": suspects.disputed,
+            }
+        row[label] = {name: round(value, 6) if isinstance(value, float) else value for name, value in found.items()}
+    return row
+
+
+def work(core: int, folder: Path, pipe: Connection) -> None:
+    """One process: a job in, its rows out."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[core % len(cores)]})
+    warnings.simplefilter("ignore")
+    networks: dict[str, Any] = {}
+    while True:
+        job: Job = pipe.recv()
+        if job.problem not in networks:
+            networks[job.problem] = trained(job.problem, folder / "networks")
+        for kind in job.kinds:
+            try:
+                row = measure(job, kind, networks[job.problem])
+            except Exception:  # a data set that fails is a result
+                row = {"part": job.part, "problem": job.problem, "kind": kind, "repeat": job.repeat}
+                row["failed"] = traceback.format_exc()[-500:]
+            pipe.send(row)
+        pipe.send(None)
+
+
+class Worker:
+    """A process, and what it is doing."""
+
+    def __init__(self, core: int, folder: Path):
+        self.core, self.folder = core, folder
+        self.job: Job | None = None
+        self.last, self.limit, self.problem, self.done = time.monotonic(), NO_ROW, "", 0
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=work, args=(core, folder, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def give(self, job: Job) -> None:
+        """Begin a job."""
+        self.job, self.problem, self.last, self.done = job, job.problem, time.monotonic(), 0
+        self.limit = NO_ROW if (self.folder / "networks" / job.problem).exists() else NO_NETWORK
+        self.pipe.send(job)
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.join()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows so far; a last line that was cut off is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def all_jobs(options: argparse.Namespace, done: set[tuple[Any, ...]]) -> list[Job]:
+    """What is left to do, the first data sets of all problems first."""
+    jobs, problems = [], options.problems.split(",")
+    for repeat in range(options.repeats):
+        for part in options.part or ["cells", "curve"]:
+            for problem in PARTS[part]:
+                wanted = TRIED if part == "alternatives" else kinds(problem, part)
+                left = tuple(kind for kind in wanted if (part, problem, kind, repeat) not in done)
+                most = FEWER.get(problem, 40) // (2 if part == "curve" else 1)
+                if left and problem in problems and repeat < most:
+                    jobs.append(Job(part, problem, repeat, left, options.shift))
+    return jobs
+
+
+def choose(jobs: list[Job], worker: Worker, workers: list[Worker], folder: Path) -> Job | None:
+    """The next job of a worker: of its problem if there is one, else of that with most work left for each worker.
+
+    While a network is being trained, its problem waits.
+    """
+    busy = [other.problem for other in workers if other.job is not None]
+    untrained = {job.problem for job in jobs if not (folder / "networks" / job.problem).exists()}
+    left: dict[str, float] = {}
+    for job in jobs:
+        left[job.problem] = left.get(job.problem, 0) + len(job.kinds) * COSTLY.get(job.problem, 2.0)
+    can = {
+        name: work / (1 + busy.count(name)) for name, work in left.items() if name not in untrained or name not in busy
+    }
+    if not can:
+        return None
+    # networks first, those of the longest work before others
+    first = [name for name in can if name in untrained]
+    mine = worker.problem if worker.problem in can and not first else max(first or can, key=lambda name: can[name])
+    return next(job for job in jobs if job.problem == mine)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Go on with the study until it is complete or the time is over."""
+    folder: Path = options.folder
+    os.environ |= {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ.setdefault("NSMBAYES_CACHE", str(folder.absolute() / "compiled"))
+    (folder / "networks").mkdir(parents=True, exist_ok=True)
+    multiprocessing.set_start_method("spawn")
+    path, end = folder / "rows.jsonl", time.monotonic() + 60 * options.minutes
+    rows = read(path)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    jobs = all_jobs(options, {(r["part"], r["problem"], r["kind"], r["repeat"]) for r in rows})
+    pool, count = [Worker(core, folder) for core in range(options.workers)], 0
+    with path.open("a") as file:
+        while time.monotonic() < end and (jobs or any(one.job for one in pool)):
+            for one in pool:
+                if one.job is None and (job := choose(jobs, one, pool, folder)):
+                    jobs.remove(job)
+                    one.give(job)
+            ready = wait([one.pipe for one in pool], timeout=1.0)
+            for i, one in enumerate(pool):
+                if one.job is None:
+                    continue
+                try:
+                    row = one.pipe.recv() if one.pipe in ready else ()
+                except EOFError:
+                    row = {"failed": "the process died"}
+                if row == () and time.monotonic() - one.last > one.limit:
+                    row = {"failed": f"no result after {one.limit:.0f} s"}
+                if row is None:
+                    one.job = None
+                elif row:
+                    if "part" not in row:  # what is left of the job is for another process
+                        job = one.job
+                        row |= {"part": job.part, "problem": job.problem, "repeat": job.repeat}
+                        row["kind"] = job.kinds[min(one.done, len(job.kinds) - 1)]
+                        if job.kinds[one.done + 1 :]:
+                            jobs.insert(0, job._replace(kinds=job.kinds[one.done + 1 :]))
+                        one.stop()
+                        pool[i] = Worker(one.core, folder)
+                    else:
+                        one.done, one.last, one.limit = one.done + 1, time.monotonic(), NO_ROW
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                    count += 1
+    for one in pool:
+        one.stop()
+    print(f"{count} rows in this call, {len(rows) + count} in all; {sum(len(job.kinds) for job in jobs)} not begun")
 
 
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -163,24 +241,27 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         cells.setdefault((row["problem"], row["kind"]), []).append(row)
     found = []
-    for (problem, kind), some in cells.items():
-        labels = [label for label in some[0] if label not in ("problem", "kind", "repeat", "seed")]
-        means = {
-            label: {name: float(np.mean([row[label][name] for row in some])) for name in some[0][label]}
-            for label in labels
-        }
-        found.append({"problem": problem, "kind": kind, "datasets": len(some)} | means)
-    return found
+    for (problem, kind), every in cells.items():
+        some = [row for row in every if "failed" not in row]
+        cell: dict[str, Any] = {"problem": problem, "kind": kind, "datasets": len(some)}
+        cell["failed"] = len(every) - len(some)
+        for label in [label for label, value in some[0].items() if isinstance(value, dict)] if some else []:
+            names = some[0][label]
+            cell[label] = {name: float(f"{np.mean([row[label][name] for row in some]):.4g}") for name in names}
+            cell[label]["median_seconds"] = float(np.median([row[label]["seconds"] for row in some]).round(2))
+        found.append(cell)
+    problems = list(NAMES)
+    order = [CLEAN, OWN, *kinds("gnk", "cells"), *CURVE, *EVERYWHERE, *kinds("counts", "cells")]
+    return sorted(found, key=lambda cell: (problems.index(cell["problem"]), order.index(cell["kind"])))
 
 
 def table(cells: list[dict[str, Any]]) -> str:
-    """The table of the page."""
+    """A table of the page."""
     lines = [
         "| problem | data | data sets | with excess | oracle | ratio | good rows keep |",
         "|---|---|---|---|---|---|---|",
     ]
-    problems, kinds = list(NAMES), [*(KINDS | CURVE), OWN]
-    for cell in sorted(cells, key=lambda c: (problems.index(c["problem"]), kinds.index(c["kind"]))):
+    for cell in cells:
         ours, oracle = cell["default"], cell["oracle"]
         shown = [f"{each['mse']:.3g} ({each['covered']:.0%})".replace("%", " %") for each in (ours, oracle)]
         lines.append(
@@ -190,29 +271,53 @@ def table(cells: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def clean_table(cells: list[dict[str, Any]]) -> str:
+    """Clean data with and without the factor: error, and the seconds of a posterior on one core."""
+    lines = [
+        "| problem | data | error, relative | good rows keep | seconds without | with |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cell in cells:
+        if "none" in cell:
+            ours, none = cell["default"], cell["none"]
+            lines.append(
+                f"| {NAMES[cell['problem']]} | {cell['kind']} | {ours['mse'] / none['mse']:.3f} | {ours['good']:.4f} | "
+                f"{none['median_seconds']:.1f} | {ours['median_seconds']:.1f} |"
+            )
+    return "\n".join(lines)
+
+
+def store(folder: Path) -> None:
+    """Summarise the rows of a folder for the page."""
+    rows = read(folder / "rows.jsonl")
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    stored["about"] = f"means over data sets, n = 100 (counts 300), one core per process; seeds {SEEDS}"
+    for part in PARTS:
+        if some := [row for row in rows if row["part"] == part]:
+            stored[part] = summarise(some)
+    STORED.write_text(json.dumps(stored) + "\n")
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["run", "table"])
-    parser.add_argument("rows", nargs="?", type=Path, help="file for the rows, one JSON document per line")
+    parser.add_argument("what", choices=["run", "store", "table"])
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("build/excess"))
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="by default cells and curve")
     parser.add_argument("--problems", default=",".join(NAMES))
     parser.add_argument("--repeats", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=83)
-    parser.add_argument("--curve", action="store_true", help="45 %% far, and clusters at several distances")
-    parser.add_argument("--alternatives", action="store_true", help="other widths and thresholds")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument("--shift", type=int, default=0, help="of the seeds, for other data than those that are stored")
     options = parser.parse_args()
-    if options.what == "table":
+    if options.what == "run":
+        run(options)
+    elif options.what == "store":
+        store(options.folder)
+    else:
         stored = json.loads(STORED.read_text())
-        print(table(stored["cells"]), table(stored["curve"]), sep="\n\n")
-        return
-    variants = ALTERNATIVES if options.alternatives else {"default": nsm.weights.Excess()}
-    with warnings.catch_warnings(), options.rows.open("a") as file:
-        warnings.simplefilter("ignore", UserWarning)
-        for name in options.problems.split(","):
-            kinds = list(CURVE) if options.curve else [*KINDS, OWN] if name in TASKS else list(KINDS)
-            for row in measure(name, kinds, options.repeats, options.seed, variants):
-                file.write(json.dumps(row) + "\n")
-                file.flush()
+        for part in ("cells", "curve"):
+            print(table(stored[part]), clean_table(stored[part]), sep="\n\n", end="\n\n")
 
 
 if __name__ == "__main__":

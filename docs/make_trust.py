@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from make_excess import contaminate, groups, ring
+from excess_problems import contaminate, groups, ring
 
 STORED = Path(__file__).parent / "trust-study.json"
 TIMES = np.linspace(0.3, 6.0, 6)

@@ -40,13 +40,17 @@ from nsmbayes.weights.excess import (
     view_columns,
     views_of,
 )
+from nsmbayes.weights.projections import revealing_axes
+from nsmbayes.weights.tails import expected_beyond
 
 MOST = 1000
 """Observations that the model is fitted to; of more, a random subset."""
 _DRAWS = 60  # of the parameter, over which the model is averaged
 _SETTLED = 0.05  # change of a factor below which a round was the last
-_BETTER, _FEW = 0.02, 100  # affinity by which a fit must be better than one that distrusts more to be preferred, for
+_BETTER, _FEW = 0.015, 100  # affinity by which a fit must be better than one that distrusts more to be preferred, for
 # up to so many observations; of more, less is noise
+_LOOSER, _OF_SHARE = 0.005, 0.25  # the same, for the fit that goes on from it without weights by distance; and at least
+# so much of the share of rows that it trusts again, which would add half of that share if they were the model's
 _RIVAL = 0.1  # affinity by which another fit may be worse and still be mentioned
 _WORSE = 0.05  # affinity by which a fit in a new frame may be worse and still replace the old one
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
@@ -80,7 +84,8 @@ class Suspects(NamedTuple):
 
     def extended(self, count: int) -> "Suspects":
         """With so many more observations, of which none is distrusted for its number."""
-        alone = Factor(np.ones(count), np.ones(count), np.ones(count), np.full(count, -1))
+        one = np.ones(count)
+        alone = Factor(one, one, one, np.full(count, -1), one * len(self.factor.values))
         factor = Factor(*(np.concatenate(both) for both in zip(self.factor, alone, strict=True)))
         return self._replace(factor=factor)
 
@@ -127,8 +132,9 @@ def find_suspects(
 ) -> Suspects:
     """The factor of every observation, for the model that explains most of the data.
 
-    Three fits are tried: of the observations in the middle of the data, from the parameter that is closest to all of
-    them in Hellinger's distance, and of all observations.
+    Three fits are tried: of the observations in the middle of the data, weighted by distance; from there on without
+    such weights, since they take genuine tails away; and from the parameter that is closest to all observations in
+    Hellinger's distance.
     """
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
     some = x[rows]
@@ -153,8 +159,13 @@ def find_suspects(
         counts = counts_of(centre, by_distance=by_distance)
         last, done = np.ones(len(some)), 0
         while True:
-            lambdas = expected(density, constrain_rows(prior, near), places, observed.total)
-            factor, done = excess.factor(observed, lambdas), done + 1
+            thetas = constrain_rows(prior, near)
+            if x.shape[1] > JOINT:
+                axes = revealing_axes(density, thetas, some, centre)
+                observed = smoothed(some, some, centre, excess.levels, own, axes)
+                places = Places.of(some, centre, excess.levels, axes)
+            lambdas, beyond = expected(density, thetas, places, observed.total), expected_beyond(density, thetas, some)
+            factor, done = excess.factor(observed, lambdas, beyond), done + 1
             settled = bool(np.abs(factor.values - last).max() < _SETTLED)
             near = draws(counts * factor.values, near if len(near) > 1 else None)
             if settled or done == excess.rounds:
@@ -166,13 +177,15 @@ def find_suspects(
     closest = search(prior, _shortfall, 0, density, match)
     tight = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
     at_closest = np.asarray(prior.unconstrain(jnp.asarray(closest)))[None]
+    middle = settle(centre, draws(tight, None), by_distance=True)
     fits = [
-        settle(centre, draws(tight, None), by_distance=True),
+        middle,
+        settle(centre, middle.near, by_distance=False),
         settle(centre, at_closest, by_distance=False),
-        settle(centre, draws(counts_of(centre, by_distance=False), None), by_distance=False),
     ]
-    best, better = fits[0], _BETTER * min(1.0, np.sqrt(_FEW / len(some)))
-    for fit in fits[1:]:
+    best, noise = middle, min(1.0, np.sqrt(_FEW / len(some)))
+    regained = _OF_SHARE * float((fits[1].factor.values - middle.factor.values).mean())
+    for fit, better in zip(fits[1:], (max(_LOOSER * noise, regained), _BETTER * noise), strict=True):
         best = fit if fit.affinity > best.affinity + better else best
     rivals = [fit for fit in fits if fit.affinity > best.affinity - _RIVAL]
     disputed = any(np.abs(fit.factor.values - best.factor.values).max() > _KEPT for fit in rivals)
@@ -200,16 +213,19 @@ def factor_of_all(
     """The factor of every observation, compared with those in `rows`; columns by cells, all together in blocks."""
     own, some, d = np.zeros(len(x)), x[rows], x.shape[1]
     own[rows] = 1
-    columns = _by_cells(excess, density, thetas, x, some, centre)
+    axes = revealing_axes(density, thetas, some, centre) if d > JOINT else None
+    lines, beyond = _by_cells(excess, density, thetas, x, some, centre, axes), expected_beyond(density, thetas, x)
+    several = 0 if axes is None else len(axes)
+    views, spread = view_columns(d, several), spreads(d, several)
     step, factors = _AT_ONCE * _ROWS, []
     for start in range(0, len(x), step):
         mine = slice(start, start + step)
-        found = [(others[:, index[mine]], model[:, index[mine]]) for others, model, index in columns]
+        found = [(others[:, index[mine]], model[:, index[mine]]) for others, model, index in lines]
         if 1 < d <= JOINT:
             found.insert(0, _together(excess, density, thetas, x[mine], some, centre))
         others, model = (np.stack(parts) for parts in zip(*found, strict=True))
-        observed = Smoothed(np.maximum(others - own[mine], 0), len(some) - 1, view_columns(d), spreads(d))
-        factors.append(excess.factor(observed, observed.total * model))
+        observed = Smoothed(np.maximum(others - own[mine], 0), len(some) - 1, views, spread)
+        factors.append(excess.factor(observed, observed.total * model, beyond[mine]))
     return Factor(*(np.concatenate(parts) for parts in zip(*factors, strict=True)))
 
 
@@ -220,21 +236,19 @@ def _by_cells(
     x: np.ndarray,
     some: np.ndarray,
     centre: LocationScatter,
+    axes: np.ndarray | None,
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each column, what observations and model add in its cells, and the cell of every observation."""
-    found, at = [], []
-    for j in range(x.shape[1]):
-        own = slice(j, j + 1)
-        location, scatter = np.asarray(centre.location)[own], np.asarray(centre.scatter)[own, own]
-        alone = LocationScatter.from_scatter(location, scatter, centre.estimator)
-        cells = Cells.of(x[:, own], alone, min(excess.levels) / _FINER)
-        [places], [others] = views_of(cells.x, alone), views_of(some[:, own], alone)
-        at.append(places[:, 0])
-        found.append((kernel_sums(places, others, excess.levels), cells.of_row))
+    """For each column and axis, what observations and model add in its cells, and the cell of every observation."""
+    found, at, first = [], [], int(1 < x.shape[1] <= JOINT)
+    alone = LocationScatter.from_scatter(np.zeros(1), np.eye(1), centre.estimator)
+    for line, others in zip(views_of(x, centre, axes)[first:], views_of(some, centre, axes)[first:], strict=True):
+        cells = Cells.of(line, alone, min(excess.levels) / _FINER)
+        at.append(cells.x[:, 0])
+        found.append((kernel_sums(cells.x, others, excess.levels), cells.of_row))
     most = max(map(len, at))
     y = jnp.asarray(np.stack([np.pad(one, (0, most - len(one)), mode="edge") for one in at]))
-    places = Places.of(x[:1], centre, excess.levels)
-    places = places._replace(joint=y.T) if len(at) == 1 else places._replace(joint=None, columns=y)
+    places = Places.of(x[:1], centre, excess.levels, axes)
+    places = places._replace(joint=y.T) if len(at) == 1 else places._replace(joint=None, lines=y)
     model = expected(density, thetas, places, 1)
     return [(others, one, index) for (others, index), one in zip(found, model, strict=True)]
 
@@ -249,7 +263,7 @@ def _together(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What observations and model add at observations `x` in all columns together."""
     blocks = np.concatenate([x, np.repeat(x[:1], -len(x) % _ROWS, axis=0)]).reshape(-1, _ROWS, x.shape[1])
-    places = [Places.of(block, centre, excess.levels)._replace(columns=None) for block in blocks]
+    places = [Places.of(block, centre, excess.levels)._replace(lines=None) for block in blocks]
     others = views_of(some, centre)[0]
     parts = call_each(_joint, [(one, others, density, thetas, excess.levels) for one in places])
     sums, model = (np.concatenate(part, axis=1)[:, : len(x)] for part in zip(*parts, strict=True))

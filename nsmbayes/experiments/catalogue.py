@@ -173,6 +173,7 @@ OUTLIERS = (
     DataSpec("population", fraction=0.2),
     DataSpec("stuck", fraction=0.1),
     DataSpec("drift", fraction=0.1),
+    DataSpec("rounded", fraction=0.1),
 )
 
 

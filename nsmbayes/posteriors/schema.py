@@ -28,6 +28,7 @@ _OPTIONAL = {
     "suspects.found": "n",
     "suspects.expected": "n",
     "suspects.column": "n",
+    "suspects.beyond": "n",
     "influence.kl": "n",
     "influence.reliable": "n",
     "result.acceptance_rate": "chains",

@@ -114,7 +114,8 @@ def load_posterior(
         influence = Influence(array("influence.kl"), array("influence.reliable"))
     factor = None
     if "suspects.values" in arrays:
-        factor = Factor(*(array(f"suspects.{name}") for name in Factor._fields))
+        before = {"suspects.beyond": np.full(len(array("x")), float(len(array("x"))))}  # before it was asked
+        factor = Factor(*((before | arrays)[f"suspects.{name}"] for name in Factor._fields))
     return StoredPosterior(
         Provenance(
             header["posterior"],

@@ -32,14 +32,18 @@ from nsmbayes.errors import InputError
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.serialisation import registered
 from nsmbayes.surrogates import Frame, MixtureDensity
+from nsmbayes.weights.tails import kept_in_tail
 
 JOINT = 5
 """Columns up to which observations are compared with the model jointly: kernels are blind in more dimensions."""
+ACROSS = -2
+"""What stands for a column where several are combined: see `projections`."""
 _CHANCE, _EXTRA = 3.5, 1.5  # standard deviations, and neighbours, that chance is allowed
 _SLOPE = 2.0  # half the weight is lost at an excess of one over it
 _WIDTHS, _COPIES = (0.15, 0.5), 2  # of the kernels by which fits are compared, and noisy copies for each
 _FAR = 1e6  # scales beyond which a place is no longer told from another
 _BLOCK = 2000  # observations that are compared at once
+_HALF = 0.5  # of the weight: who loses more is told why
 
 
 @registered
@@ -72,8 +76,10 @@ class Excess:
             raise InputError(f"`threshold` must be at least 1; got {self.threshold}.")
         checks.integer(self.rounds, "rounds", at_least=1)
 
-    def factor(self, observed: "Smoothed", expected: Float[np.ndarray, "views levels k"]) -> "Factor":
-        """The factor of each observation, and what it rests on."""
+    def factor(
+        self, observed: "Smoothed", expected: Float[np.ndarray, "views levels k"], beyond: Float[np.ndarray, " k"]
+    ) -> "Factor":
+        """The factor of each observation, and what it rests on; `beyond` is that of `tails.expected_beyond`."""
         ratio = (1 + observed.others) / (1 + expected)
         chance = 1 + (_CHANCE * np.sqrt(expected * observed.spread[:, None, None]) + _EXTRA) / (1 + expected)
         over = np.maximum(ratio - np.maximum(self.threshold, chance), 0).reshape(-1, ratio.shape[2])
@@ -81,10 +87,11 @@ class Excess:
         rows = np.arange(len(worst))
         view = np.where(over[worst, rows] > 0, worst // len(self.levels), 0)
         return Factor(
-            1 / (1 + (_SLOPE * over[worst, rows]) ** 2),
+            kept_in_tail(beyond) / (1 + (_SLOPE * over[worst, rows]) ** 2),
             1 + observed.others.reshape(len(over), -1)[worst, rows],
             1 + expected.reshape(len(over), -1)[worst, rows],
             observed.columns[view],
+            beyond,
         )
 
 
@@ -102,12 +109,20 @@ class Factor(NamedTuple):
     expected: Float[np.ndarray, " n"]
     """What the model lets expect there, given this one."""
     column: Int[np.ndarray, " n"]
-    """The column in which it shows, or -1 for all together."""
+    """The column in which it shows, or -1 for all together, or -2 for a combination of columns."""
+    beyond: Float[np.ndarray, " n"]
+    """How many as far out as it, or farther, the model lets expect."""
 
     def evidence(self, row: int) -> str:
         """In words, for one observation."""
         where = "" if self.column[row] < 0 else f" in column {self.column[row]}"
-        return f"too many{where}: {self.found[row]:.1f} alike, {self.expected[row]:.1f} expected"
+        where = " in a combination of columns" if self.column[row] == ACROSS else where
+        kept, said = float(kept_in_tail(self.beyond[row])), []
+        if kept < _HALF:
+            said.append(f"too far for the model: {self.beyond[row]:.0e} so far out expected")
+        if self.values[row] < _HALF * kept:
+            said.append(f"too many{where}: {self.found[row]:.1f} alike, {self.expected[row]:.1f} expected")
+        return "; ".join(said)
 
 
 def tied(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
@@ -125,14 +140,14 @@ def tied(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
 
 
 class Smoothed(NamedTuple):
-    """The data as their kernels see them: jointly, if columns are few, and column by column."""
+    """The data as their kernels see them: jointly if columns are few, column by column, and along other axes."""
 
     others: Float[np.ndarray, "views levels k"]
     """What the other observations add at each place, in units of what an observation adds at its own."""
     total: int
     """How many others there are."""
     columns: Int[np.ndarray, " views"]
-    """The column of each view, or -1 for all together."""
+    """The column of each view, or -1 for all together, or -2 for a combination."""
     spread: Float[np.ndarray, " views"]
     """The variance of such a sum, relative to its mean, if the density hardly varies over the kernel."""
 
@@ -143,13 +158,18 @@ def smoothed(
     centre: LocationScatter,
     levels: tuple[float, ...],
     own: Int[np.ndarray, " k"] | None = None,
+    axes: Float[np.ndarray, "axes d"] | None = None,
 ) -> Smoothed:
-    """The kernel sums of observations `x` at other places; `own` says which observation a place is, or -1."""
-    columns, views = view_columns(x.shape[1]), zip(views_of(at, centre), views_of(x, centre), strict=True)
+    """The kernel sums of observations `x` at other places; `own` says which observation a place is, or -1.
+
+    Along `axes`, too, if they are given.
+    """
+    views = zip(views_of(at, centre, axes), views_of(x, centre, axes), strict=True)
     sums = np.stack([kernel_sums(places, others, levels) for places, others in views])
     if own is not None:
         sums -= own >= 0
-    return Smoothed(np.maximum(sums, 0), len(x) - (own is not None), columns, spreads(x.shape[1]))
+    d, several = x.shape[1], 0 if axes is None else len(axes)
+    return Smoothed(np.maximum(sums, 0), len(x) - (own is not None), view_columns(d, several), spreads(d, several))
 
 
 def joint_sums(at: Float[Array, "k d"], x: Float[Array, "m d"], levels: tuple[float, ...]) -> Float[Array, "levels k"]:
@@ -168,9 +188,9 @@ def joint_sums(at: Float[Array, "k d"], x: Float[Array, "m d"], levels: tuple[fl
     return jax.lax.map(one, at).T
 
 
-def spreads(d: int) -> Float[np.ndarray, " views"]:
+def spreads(d: int, axes: int = 0) -> Float[np.ndarray, " views"]:
     """The variance of a kernel sum, relative to its mean, in each view of d columns."""
-    return 2.0 ** (-np.where(view_columns(d) < 0, d, 1) / 2)
+    return 2.0 ** (-np.where(view_columns(d, axes) == -1, d, 1) / 2)
 
 
 def kernel_sums(
@@ -194,21 +214,29 @@ class Places(NamedTuple):
 
     frame: Frame
     joint: Float[Array, "k d"] | None
-    columns: Float[Array, "d k"] | None
-    scale: Float[Array, " d"]
+    lines: Float[Array, "lines k"] | None
+    """Places in each column, and along other axes."""
+    axes: Float[Array, "lines d"]
+    """Columns, and other axes, of unit length in the scatter."""
     levels: Float[Array, " levels"]
 
     @classmethod
     @double_precision
-    def of(cls, at: Float[np.ndarray, "k d"], centre: LocationScatter, levels: tuple[float, ...]) -> "Places":
+    def of(
+        cls,
+        at: Float[np.ndarray, "k d"],
+        centre: LocationScatter,
+        levels: tuple[float, ...],
+        axes: Float[np.ndarray, "axes d"] | None = None,
+    ) -> "Places":
         """Those of observations, for the kernels of `smoothed`."""
-        views, d = views_of(at, centre), at.shape[1]
-        columns = views[-d:] if d > 1 else []
+        views, d = views_of(at, centre, axes), at.shape[1]
+        lines = views[int(d <= JOINT) :]
         return cls(
             Frame(jnp.asarray(centre.location), jnp.asarray(centre.factor)),
             jnp.asarray(views[0]) if d <= JOINT else None,
-            jnp.asarray(np.stack([column[:, 0] for column in columns])) if columns else None,
-            jnp.sqrt(jnp.diagonal(jnp.asarray(centre.scatter))),
+            jnp.asarray(np.stack([line[:, 0] for line in lines])) if lines else None,
+            jnp.asarray(lines_of(centre, axes)),
             jnp.asarray(levels),
         )
 
@@ -225,10 +253,10 @@ def model_at(
         volumes = (places.levels * root) ** y.shape[1]
         logs = jax.lax.map(lambda h: pulled.smooth(h).log_prob(y), places.levels)
         parts.append((volumes[:, None] * jnp.exp(logs))[None])
-    if places.columns is not None:  # the margins of a mixture are mixtures
-        y, factor = places.columns, unit / places.scale
-        offsets = y - ((means - origin) * factor)[:, :, None]
-        variances = jnp.diagonal(covariances, axis1=1, axis2=2) * factor**2
+    if places.lines is not None:  # the margins of a mixture are mixtures
+        axes = places.axes * unit
+        offsets = places.lines - ((means - origin) @ axes.T)[:, :, None]
+        variances = jnp.einsum("vi,kij,vj->kv", axes, covariances, axes)
 
         def one(h):
             total = (variances + h**2)[:, :, None]
@@ -284,21 +312,28 @@ def matched(theta: Float[Array, " d_theta"], density: MixtureDensity, match: Mat
     return match.model_at(theta, density)
 
 
-def view_columns(d: int) -> Int[np.ndarray, " views"]:
-    """The views in which data of d columns are compared: -1 is all columns together."""
+def view_columns(d: int, axes: int = 0) -> Int[np.ndarray, " views"]:
+    """The views in which data of d columns are compared: -1 is all columns together, -2 some other axis."""
     if d == 1:
         return np.array([-1])
-    return np.arange(-1 if d <= JOINT else 0, d)
+    return np.concatenate([np.arange(-1 if d <= JOINT else 0, d), np.full(axes, ACROSS)])
 
 
-def views_of(x: Float[np.ndarray, "k d"], centre: LocationScatter) -> list[Float[np.ndarray, "k p"]]:
-    """Coordinates in which kernels are round: whitened, if columns are few, and each column in its scale."""
+def lines_of(centre: LocationScatter, axes: Float[np.ndarray, "axes d"] | None = None) -> Float[np.ndarray, "lines d"]:
+    """The columns in units of their scales, and other axes."""
+    columns = np.diag(1 / np.sqrt(np.diagonal(np.asarray(centre.scatter))))
+    return columns if axes is None else np.concatenate([columns, axes])
+
+
+def views_of(
+    x: Float[np.ndarray, "k d"], centre: LocationScatter, axes: Float[np.ndarray, "axes d"] | None = None
+) -> list[Float[np.ndarray, "k p"]]:
+    """Coordinates in which kernels are round: whitened, if columns are few, each column in its scale, other axes."""
     d = x.shape[1]
     offsets = x - np.asarray(centre.location)
-    scaled = np.clip(offsets / np.sqrt(np.diagonal(np.asarray(centre.scatter))), -_FAR, _FAR)
     views = []
     if d <= JOINT:
         views.append(np.clip(offsets @ np.asarray(centre.inverse).T, -_FAR, _FAR))
     if d > 1:
-        views += [scaled[:, j : j + 1] for j in range(d)]
+        views += [np.clip(offsets @ line, -_FAR, _FAR)[:, None] for line in lines_of(centre, axes)]
     return views

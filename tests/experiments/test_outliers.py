@@ -4,6 +4,7 @@ from scipy import stats
 
 from nsmbayes import tasks
 from nsmbayes.errors import InputError
+from nsmbayes.experiments import catalogue
 from nsmbayes.experiments.outliers import KINDS, place_outliers
 from nsmbayes.scatter import fit_location_scatter
 
@@ -42,6 +43,24 @@ def test_a_cluster_is_tight_and_away_from_the_bulk(name):
     spread = ((y - y.mean(axis=0)) ** 2).sum() / 0.1**2
     low, high = stats.chi2((n - 1) * d).ppf([0.00005, 0.99995])
     assert low < spread < high
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_rounded_rows_lie_on_a_grid_of_two_scales(name):
+    clean = CLEAN[name]
+    x, _, is_outlier = place_outliers(clean, "rounded", fraction=0.2, seed=3)
+    centre = fit_location_scatter(clean)
+    step = 2 * np.sqrt(np.diagonal(np.asarray(centre.scatter)))
+    steps = (x - np.asarray(centre.location)) / step
+    off = np.abs(steps - np.rint(steps))
+    assert off[is_outlier].max() < 1e-9
+    assert off[~is_outlier].max() > 0.1
+    assert (np.abs(x - clean)[is_outlier] <= 0.5000001 * step).all()
+
+
+def test_the_experiments_have_every_kind():
+    for name in ("gnk", "gaussian", "pk", "sir", "radio"):
+        assert {data.contamination for data in catalogue.get(f"outliers-{name}").data} >= set(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpyro.distributions as dist
@@ -16,6 +18,8 @@ from nsmbayes.robustness import Certificate, certify
 from nsmbayes.robustness.bounds.surrogates import GROWTHS
 from nsmbayes.robustness.bounds.weights import WEIGHT_BOUNDS
 from nsmbayes.robustness.influence import losses_at
+from nsmbayes.robustness.parts import notes
+from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.surrogates import MixtureDensityNetwork
 from nsmbayes.weights import IMQ, Constant, PlateauIMQ, SquaredExponential
 
@@ -111,6 +115,15 @@ def test_what_is_known_about_other_weights_and_surrogates_is_told_by_two_tables(
     assert general(surrogate, MyIMQ(zeta=1.0)).certificate.failures == ("A2", "A4")
     monkeypatch.setitem(GROWTHS, MyMixture, GROWTHS[MixtureDensityNetwork])
     assert general(surrogate, MyIMQ(zeta=1.0)).certificate.robust
+
+
+@pytest.mark.parametrize(("d", "said"), [(5, False), (6, True)])
+def test_certificates_say_where_excess_is_blind(d, said):
+    x = np.random.default_rng(0).standard_normal((40, d))
+    posterior: Any = SimpleNamespace(x=x, suspects=object())
+    words = " ".join(notes(fit_location_scatter(x), posterior))
+    assert "The factors by number (excess) stay as they are" in words
+    assert ("a group that shows in none of these is weighted by its distance" in words) == said
 
 
 def test_more_outliers_than_half_are_warned_of():

@@ -1,53 +1,27 @@
 """Excess: kernel sums and smoothed models against brute force, chance, and posteriors of data with a cluster."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal as normal
+from support.location import draw, location
 
 import nsmbayes as nsm
 from nsmbayes.errors import InputError
 from nsmbayes.scatter import LocationScatter
-from nsmbayes.surrogates import MixtureDensity, Standardiser
-from nsmbayes.surrogates.mixture import GaussianMixture
 from nsmbayes.suspects import factor_of_all
 from nsmbayes.weights import Excess
-from nsmbayes.weights.excess import Places, expected, smoothed, tied, view_columns
-
-
-class Location(MixtureDensity):
-    """0.7 N(theta, C) + 0.3 N(theta + 1, 2 C), in units that are not those of x."""
-
-    covariance: jax.Array
-    scale_x: Standardiser
-    scale_theta: Standardiser
-
-    def mixture(self, t):
-        theta = self.scale_theta.centre + self.scale_theta.scale * t
-        means = jnp.stack([theta, theta + 1])
-        unit = self.scale_x.scale
-        covariances = jnp.stack([self.covariance, 2 * self.covariance]) / unit[:, None] / unit
-        return GaussianMixture(jnp.log(jnp.array([0.7, 0.3])), (means - self.scale_x.centre) / unit, covariances)
-
-
-def location(d, *, x64=True):
-    rng = np.random.default_rng(d)
-    A = rng.standard_normal((d, d))
-    with jax.enable_x64(x64):
-        unit = Standardiser(jnp.asarray(rng.standard_normal(d)), jnp.asarray(rng.uniform(0.5, 2, d)), False)
-        return Location(jnp.asarray(np.eye(d) + 0.3 * A @ A.T / d), unit, unit)
-
-
-def draw(density, theta, n, rng):
-    C = np.asarray(density.covariance)
-    second = rng.random((n, 1)) < 0.3
-    z = rng.standard_normal((n, len(C))) @ np.linalg.cholesky(C).T
-    return theta + np.where(second, 1 + np.sqrt(2) * z, z)
+from nsmbayes.weights.excess import JOINT, Places, expected, smoothed, tied, view_columns
+from nsmbayes.weights.projections import revealing_axes
+from nsmbayes.weights.tails import expected_beyond
 
 
 def centre_of(x):
     return LocationScatter.from_scatter(np.median(x, axis=0), np.atleast_2d(np.cov(x.T)), "mcd")
+
+
+def axes_of(density, thetas, x, centre):
+    return revealing_axes(density, thetas, x, centre) if x.shape[1] > JOINT else None
 
 
 @pytest.mark.parametrize("d", [1, 3, 6])
@@ -90,7 +64,7 @@ def test_the_smoothed_model_is_its_convolution(d):
             assert not np.allclose(found[v, level], 7 * at_own_place * unsmoothed, rtol=0.01)
 
 
-@pytest.mark.parametrize(("d", "n"), [(1, 30), (1, 300), (2, 100), (4, 100), (8, 100)])
+@pytest.mark.parametrize(("d", "n"), [(1, 30), (1, 300), (2, 100), (4, 100), (8, 100), (20, 100), (20, 300)])
 def test_good_observations_hardly_ever_lose_half_their_weight(d, n):
     """Data of the model itself, 20 sets: at most 1 % of them, and a model of half the width loses more than that."""
     density, lost, narrow = location(d), [], []
@@ -98,10 +72,13 @@ def test_good_observations_hardly_ever_lose_half_their_weight(d, n):
     for seed in range(20):
         x = draw(density, np.zeros(d), n, np.random.default_rng([seed, d]))
         centre = centre_of(x)
-        observed, places = smoothed(x, x, centre, config.levels, np.arange(n)), Places.of(x, centre, config.levels)
+        axes = axes_of(density, np.zeros((1, d)), x, centre)
+        observed = smoothed(x, x, centre, config.levels, np.arange(n), axes)
+        places = Places.of(x, centre, config.levels, axes)
         lambdas = expected(density, np.zeros((1, d)), places, observed.total)
-        lost.append(config.factor(observed, lambdas).values < 0.5)
-        narrow.append(config.factor(observed, lambdas / 4).values < 0.5)
+        beyond = expected_beyond(density, np.zeros((1, d)), x)
+        lost.append(config.factor(observed, lambdas, beyond).values < 0.5)
+        narrow.append(config.factor(observed, lambdas / 4, beyond).values < 0.5)
     assert np.mean(lost) <= 0.01
     assert np.mean(narrow) > 0.03
 
@@ -113,11 +90,14 @@ def test_a_lone_observation_is_a_matter_of_distance_and_a_group_is_not():
     centre, config = LocationScatter.from_scatter(np.zeros(1), np.eye(1), "mcd"), Excess()
     observed = smoothed(x, x, centre, config.levels, np.arange(60))
     lambdas = expected(density, np.zeros((1, 1)), Places.of(x, centre, config.levels), observed.total)
-    factor = config.factor(observed, lambdas)
-    assert factor.values[0] == 1
+    factor = config.factor(observed, lambdas, expected_beyond(density, np.zeros((1, 1)), x))
+    assert factor.found[0] == pytest.approx(1)
+    assert factor.values[0] < 1e-6
+    assert "too far for the model" in factor.evidence(0)
+    assert "too many" not in factor.evidence(0)
     assert factor.values[50:].max() < 0.01
     assert factor.values[1:50].min() > 0.5
-    assert factor.evidence(50) == "too many: 10.0 alike, 1.0 expected"
+    assert factor.evidence(50).endswith("too many: 10.0 alike, 1.0 expected")
     assert tied(x)[[0, 50]].tolist() == [0, 10]
 
 
@@ -128,9 +108,8 @@ def test_a_stuck_column_is_named():
     x[:10, 1] = -5.0
     centre = centre_of(x[10:])
     observed = smoothed(x, x, centre, config.levels, np.arange(80))
-    factor = config.factor(
-        observed, expected(density, np.zeros((1, 3)), Places.of(x, centre, config.levels), observed.total)
-    )
+    lambdas = expected(density, np.zeros((1, 3)), Places.of(x, centre, config.levels), observed.total)
+    factor = config.factor(observed, lambdas, expected_beyond(density, np.zeros((1, 3)), x))
     assert (factor.values[:10] < 0.1).all()
     assert (factor.column[:10] == 1).all()
     assert "in column 1" in factor.evidence(3)
@@ -189,8 +168,10 @@ def test_the_factor_by_cells_and_blocks_is_that_of_every_row(d):
     rows, thetas, centre = np.sort(rng.permutation(1300)[:300]), 0.1 * rng.standard_normal((4, d)), centre_of(x[4:])
     own = np.full(1300, -1)
     own[rows] = np.arange(300)
-    observed = smoothed(x, x[rows], centre, config.levels, own)
-    exact = config.factor(observed, expected(density, thetas, Places.of(x, centre, config.levels), observed.total))
+    axes = axes_of(density, thetas, x[rows], centre)
+    observed = smoothed(x, x[rows], centre, config.levels, own, axes)
+    lambdas = expected(density, thetas, Places.of(x, centre, config.levels, axes), observed.total)
+    exact = config.factor(observed, lambdas, expected_beyond(density, thetas, x))
     found = factor_of_all(config, density, thetas, x, rows, centre)
     assert 0.05 < (exact.values < 0.5).mean() < 0.3
     np.testing.assert_allclose(found.values, exact.values, atol=0.02)

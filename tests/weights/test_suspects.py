@@ -1,0 +1,53 @@
+"""Which fit is taken: tails that the model has are no outliers, and near outliers of a model without them are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.location import Location
+
+import nsmbayes as nsm
+from nsmbayes.priors import unconstrained
+from nsmbayes.scatter import fit_location_scatter
+from nsmbayes.surrogates import Standardiser
+from nsmbayes.surrogates.mixture import GaussianMixture
+from nsmbayes.suspects import find_suspects
+from nsmbayes.weights import Excess
+
+WIDTHS, SHARES = np.array([1.0, 2.0, 4.0, 8.0, 16.0]), np.array([4.0, 2.0, 1.0, 0.5, 0.25])
+
+
+class Tails(Location):
+    """Location, and tails from those of a normal distribution to very heavy ones."""
+
+    def mixture(self, t):
+        logs = jax.nn.log_softmax(jnp.log(SHARES) - jnp.exp(-t[1]) * jnp.arange(5.0))
+        return GaussianMixture(logs, jnp.full((5, 1), t[0]), jnp.asarray(WIDTHS**2)[:, None, None])
+
+
+def suspects_of(x, seed):
+    with jax.enable_x64(True):
+        one = Standardiser(jnp.zeros(1), jnp.ones(1), False)
+        two = Standardiser(jnp.zeros(2), jnp.ones(2), False)
+        density = Tails(covariance=jnp.eye(1), scale_x=one, scale_theta=two)
+        prior = unconstrained(nsm.GaussianPrior(np.zeros(2), np.array([9.0, 1.0])))
+        weight = nsm.NSMBayes(nsm.GaussianPrior(np.zeros(1), np.ones(1))).weight
+        return find_suspects(Excess(), prior, density, x, weight, fit_location_scatter, seed)
+
+
+def draw(tails, n, rng):
+    shares = SHARES * np.exp(-np.exp(-tails) * np.arange(5))
+    return (rng.choice(WIDTHS, n, p=shares / shares.sum()) * rng.standard_normal(n))[:, None]
+
+
+@pytest.mark.slow
+def test_genuine_tails_are_kept_and_outliers_without_tails_are_found():
+    kept, lost = [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        kept.append(suspects_of(draw(2.0, 120, rng), seed).factor.values)
+        x = draw(-3.0, 120, rng)  # normal
+        x[:12] = 6 + 0.5 * rng.standard_normal((12, 1))
+        lost.append(suspects_of(x, seed).factor.values[:12])
+    assert (np.array(kept) < 0.5).mean() <= 0.01
+    assert (np.array(lost) < 0.5).mean() > 0.8
