@@ -12,6 +12,7 @@ import nsmbayes as nsm
 from nsmbayes.calibration import InterpolatedProblem
 from nsmbayes.errors import InputError
 from nsmbayes.losses.pieces import Piece
+from nsmbayes.posteriors import AmortisedPosterior
 from nsmbayes.samplers import each_loss
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -173,3 +174,50 @@ def test_bad_input(wrong, named):
 def test_draws_of_the_density():
     x = skewed(1).draw(np.array([[1.0, 0.0], [5.0, -1.0]]), 20_000, np.random.default_rng(0))
     np.testing.assert_allclose(x.mean(axis=(1, 2)), [1.6, 5 + 0.6 * np.exp(-1)], atol=0.03)
+
+
+def _batch_method(**options):
+    return with_density(nsm.NSMBayesAmortised(skewed_prior(1), **options), 1)
+
+
+def test_many_data_sets_at_once_are_those_one_by_one():
+    """Means within 0.25 sd and sds within 20 %, of about 500 effective draws each: six standard errors."""
+    own = _batch_method(excess=None, calibration=None)
+    sets = [skewed_data(1, n, outliers=n // 10, seed=n) for n in (30, 31, 40, 50, 60, 70, 80, 90)]
+    batch = own.build_posteriors(sets, beta=1.0, progress=False)
+    assert len(batch) == 8
+    assert (batch.beta == 1).all()
+    assert batch.r_hat.max() < 1.1
+    for i in (0, 7):
+        alone = own.build_posterior(sets[i], beta=1.0)
+        std = np.sqrt(np.diag(alone.covariance))
+        np.testing.assert_allclose(batch.mean[i], alone.mean, atol=0.25 * std.max())
+        np.testing.assert_allclose(np.sqrt(np.diag(batch.covariance[i])), std, rtol=0.2)
+        np.testing.assert_allclose(batch[i].mean, batch.mean[i])
+        np.testing.assert_allclose(batch[i].weights, alone.weights, rtol=1e-9)
+        assert "NSM-Bayes-amortised" in batch[i].summary()
+    again = own.build_posteriors(sets, beta=1.0, progress=False)
+    np.testing.assert_array_equal(again.draws[3], batch.draws[3])
+
+
+def test_many_data_sets_are_calibrated_each():
+    own = _batch_method(excess=None)
+    sets = np.stack([skewed_data(1, 40, seed=seed) for seed in range(8)])
+    batch = own.build_posteriors(sets, draws=250, progress=False)
+    assert batch.draws[0].shape == (4, 250, 2)
+    assert ((batch.beta > 0) & (batch.beta <= 1)).all()
+    assert batch[2].calibration is not None
+    alone = own.build_posterior(sets[2])
+    assert batch.beta[2] == pytest.approx(alone.beta, rel=0.5)
+
+
+@pytest.mark.slow
+def test_where_the_sampler_does_not_arrive_data_sets_are_built_alone(monkeypatch):
+    from nsmbayes.methods import batches
+
+    monkeypatch.setattr(batches, "_ENOUGH", 2.0)
+    own = _batch_method(excess=None, calibration=None)
+    sets = [skewed_data(1, 30, seed=seed) for seed in range(8)]
+    batch = own.build_posteriors(sets, beta=1.0, progress=False)
+    assert isinstance(batch[1], AmortisedPosterior)
+    np.testing.assert_array_equal(batch[1].mean, own.build_posterior(sets[1], beta=1.0).mean)
