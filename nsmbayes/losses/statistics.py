@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import dequantised
+from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses.noise_levels import NoisyPoints, noisy_points
 from nsmbayes.losses.pointwise import Quadratic, nsm_quadratic
 from nsmbayes.scatter import LocationScatter, fit_location_scatter
@@ -230,7 +231,13 @@ def total_loss(
     """Sum of the losses of all rows of `x`, each counted once or `multiples` of that."""
     blocks = loss.blocks(x, np.ones(len(x)) if multiples is None else multiples)
     sums = [sum_at(loss, *jax.tree.map(jnp.asarray, (block.points, block.point_weights))) for block in blocks]
-    return Quadratic(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
+    total = Quadratic(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
+    if not all(np.isfinite(a).all() for a in total):
+        raise ConvergenceError(
+            "The loss of the observations is NaN or infinite: there is no posterior. Numbers of the network are too "
+            "large, or its scales too small: look at the simulations that it was trained on, and train it again."
+        )
+    return total
 
 
 def each_loss(
