@@ -159,7 +159,7 @@ def _of_today(folder: Path) -> list[Path]:
             method = kind(prior, x_names=("a", "b")).append_simulations(theta, x)
             method.train(0, settings=settings, progress=False)
             posterior = method.build_posterior(x[:20], beta=0.5, seed=0)
-            made += [method.save(folder / method.name), posterior.save(folder / f"{method.name}-posterior")]
+            made += [method.save(folder / f"{method.name}-method"), posterior.save(folder / f"{method.name}-posterior")]
             if isinstance(posterior, AmortisedPosterior):
                 made.append(posterior.statistics.save(folder / "statistics"))
     return made

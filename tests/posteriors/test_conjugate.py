@@ -179,6 +179,7 @@ def test_absurd_observations_do_not_break_anything(trained_gnk, far):
     assert np.isfinite(posterior.mean).all()
     assert np.isfinite(posterior.influence()).all()
     assert posterior.weights[:3].max() < 1e-6
+    assert posterior.certificate.verdict in " ".join(posterior.summary().split())  # and no warning of an overflow
 
 
 def test_padding_and_blocks_do_not_change_the_sums(trained_gnk):
