@@ -19,6 +19,7 @@ from nsmbayes.surrogates import ExponentialFamily, NoisyFamily
 from nsmbayes.weights import Weight, Weighting, evaluate, overall_many
 
 _BLOCK = 65536  # points handed to one compiled call
+_ROWS = 16384  # observations in one column, each with about a hundred noisy points, that are in memory at once
 _CHUNK = 512  # points whose hidden layers are in memory at once
 _RULES = 16  # rules for the expectation over the noise that are averaged in two and more dimensions
 _FARTHEST = 1e200  # distances are squared nowhere, but their quotients must not overflow
@@ -86,8 +87,10 @@ class NoisyFamilyLoss(eqx.Module):
 
     def blocks(self, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"]) -> Iterator[Block]:
         """The rows of `x` in blocks. In one dimension they share their noisy points; otherwise each has its own."""
-        each = 1 if x.shape[1] == 1 else self.points(x[:1])[1].quadrature_weight.size
-        for rows, counts, n in _padded(x, multiples, 2 ** max(0, int(np.log2(_BLOCK / each)))):
+        most = _ROWS
+        if x.shape[1] > 1:
+            most = 2 ** max(0, int(np.log2(_BLOCK / self.points(x[:1])[1].quadrature_weight.size)))
+        for rows, counts, n in _padded(x, multiples, most):
             points, noisy = self.points(rows)
             with jax.enable_x64(True):  # as below: a generator
                 overall = np.asarray(overall_many(self.weight, self.centre, jnp.asarray(rows)))
