@@ -43,7 +43,7 @@ lint: $(VENV)/.dev  ## ruff and pyright
 fuzz: $(VENV)/.dev  ## a minute of random files for the CSV reader and the model loader
 	$(BIN)/python -m attacks.fuzz --seconds 60
 
-attacks: $(VENV)/.dev  ## 1,000 hostile models, 100 files, 100 kills: about half an hour
+attacks: $(VENV)/.dev  ## 1,000 hostile models, 100 files, 100 kills, 500 posteriors, 30,000 replaced rows: hours
 	$(BIN)/python -m attacks all
 
 lock: $(VENV)/.dev  ## write the checksums of all packages to hashes.txt, after a change of constraints.txt

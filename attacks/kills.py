@@ -67,7 +67,7 @@ def kill(script: str, arguments: list[Any], rng: random.Random, *, within: float
     command = [sys.executable, "-c", script, *map(str, arguments)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        process.stdout.readline()
+        assert process.stdout.readline() == "ready\n"  # a script that fails would look like one that was killed
         try:
             process.wait(rng.uniform(0, within))
         except subprocess.TimeoutExpired:
@@ -79,30 +79,30 @@ def kill(script: str, arguments: list[Any], rng: random.Random, *, within: float
 def saves(result: Result, folder: Path, rng: random.Random, count: int) -> None:
     """While a model is overwritten by another, again and again."""
     old = ROOT / "tests" / "data" / "models-format-1"
-    known = {nsm.load(old / name).hidden: old / name for name in ("conj", "conj-paper")}
+    models = [old / name for name in ("conj", "conj-paper")]
     place = nsm.load(old / "conj").save(folder / "model")
     for i in range(count):
-        kill(_SAVE, [*known.values(), place], rng, within=1.0)
-        _loads(result, f"save {i}", place)
+        assert kill(_SAVE, [*models, place], rng, within=1.0)  # it never ends by itself
+        _loads(result, "save", i, place)
 
 
 def trainings(result: Result, folder: Path, rng: random.Random, count: int) -> None:
     """While networks are trained, and each is saved."""
     for i in range(count):
         place = folder / f"model-{i % 3}"
-        kill(_TRAIN, [place], rng, within=8.0)
+        assert kill(_TRAIN, [place], rng, within=8.0)
         if place.exists():
-            _loads(result, f"train {i}", place)
+            _loads(result, "train", i, place)
         else:
-            result.outcomes["nothing yet"] += 1
+            result.outcomes["train: nothing yet"] += 1
 
 
-def _loads(result: Result, what: str, place: Path) -> None:
+def _loads(result: Result, what: str, i: int, place: Path) -> None:
     try:
         nsm.load(place)
-        result.outcomes["whole"] += 1
+        result.outcomes[f"{what}: whole"] += 1
     except Exception as error:
-        result.fail(what, f"{type(error).__name__}: {error}")
+        result.fail(f"{what} {i}", f"{type(error).__name__}: {error}")
 
 
 def inferences(result: Result, folder: Path, rng: random.Random, count: int) -> None:
@@ -122,7 +122,8 @@ def inferences(result: Result, folder: Path, rng: random.Random, count: int) -> 
             if "report.html" in found:
                 assert (out / "report.html").read_text().endswith("</html>")
             assert killed or {"posterior.json", "draws.csv", "report.html"} <= found
-            result.outcomes["whole" if found else "nothing yet"] += 1
+            result.outcomes["infer: every file whole" if found else "infer: nothing yet"] += 1
+            result.outcomes["infer: ended before the kill"] += not killed
         except (ValueError, AssertionError) as error:
             result.fail(f"infer {i}", f"{type(error).__name__}: {error}")
 
@@ -134,12 +135,12 @@ def experiments(result: Result, folder: Path, rng: random.Random, count: int) ->
     expected = _numbers(_finish([*options, "--out", folder / "whole"]), folder / "whole")
     for i in range(0, count, _KILLS_IN_A_ROW):
         out = folder / f"cut-{i}"
-        kills = min(_KILLS_IN_A_ROW, count - i)
-        for _ in range(kills):
-            kill(_COMMAND, [*options, "--out", out], rng, within=20.0)
+        for _ in range(min(_KILLS_IN_A_ROW, count - i)):
+            killed = kill(_COMMAND, [*options, "--out", out], rng, within=20.0)
+            result.outcomes["reproduce: killed" if killed else "reproduce: ended before the kill"] += 1
         said = _finish([*options, "--out", out])
         if said.returncode == 0 and _numbers(said, out) == expected:
-            result.outcomes["taken up, identical"] += kills
+            result.outcomes["reproduce: taken up to the end, identical"] += 1
         else:
             result.fail(f"reproduce {i}", f"exit status {said.returncode}: {said.stderr[-300:]}")
 

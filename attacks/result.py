@@ -13,6 +13,8 @@ class Result:
     failures: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
     memory_mb: float = 0.0
+    detail: dict[str, Any] = field(default_factory=dict)
+    """What else was seen, and the sizes that it was seen at."""
 
     def fail(self, what: str, why: str) -> None:
         """Something did not hold."""

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,9 @@ def run(
     """Overhead per simulation, the speed-up by a second process at 10 ms, and memory with 10 columns of x."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        measured = [_overhead(folder, rows, batch, repeats), *_processes(folder, slow_rows, repeats)]
+        measured = [_overhead(folder, rows, batch, repeats)]
+        for what, simulator in (("10 ms of work", _slow), ("10 ms of waiting", _waiting)):
+            measured += _processes(folder, what, simulator, slow_rows, repeats)
         for what in (_store, _train):  # each in a process of its own, to see its own memory
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 measured.append(pool.submit(what, folder / "large.zarr", streamed).result())
@@ -38,6 +41,11 @@ def _slow(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
     end = time.process_time() + 0.01  # of work, not of waiting
     while time.process_time() < end:
         pass
+    return theta
+
+
+def _waiting(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
+    time.sleep(0.01)  # for a program, a disk, an instrument: shows what handing out costs, also on a busy machine
     return theta
 
 
@@ -69,16 +77,16 @@ def _overhead(folder: Path, rows: int, batch: int, repeats: int) -> Row:
     )
 
 
-def _processes(folder: Path, rows: int, repeats: int) -> list[Row]:
+def _processes(folder: Path, what: str, simulator: Any, rows: int, repeats: int) -> list[Row]:
     """One process and two, in turn."""
     times: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repeats):
         for workers, found in times.items():
-            found.append(timed(lambda n=workers: _campaign(folder, _slow, rows, batch=10, executor=n))[0])
+            found.append(timed(lambda n=workers: _campaign(folder, simulator, rows, batch=10, executor=n))[0])
     ratio = float(np.median([one / two for one, two in zip(*times.values(), strict=True)]))
     return [
         Row(
-            what=f"{rows:,} simulations of 10 ms by {workers} process{'es' * (workers > 1)}",
+            what=f"{rows:,} simulations, {what} each, by {workers} process{'es' * (workers > 1)}",
             first_s=found[0],
             later_s=float(np.median(found)),
             repeats=repeats,

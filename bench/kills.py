@@ -1,6 +1,6 @@
 """Kill a campaign at random moments, and its workers, and compare what is left with an undisturbed run, bit by bit.
 
-By hand: `python -m bench.kills --kills 50`. A small version of it is a test.
+By hand: `python -m bench.kills --kills 50 --store attacks/results/campaigns.json`. A small version of it is a test.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from nsmbayes import Campaign, GaussianPrior, simulate
+from nsmbayes.experiments import machine
 
 PRIOR = GaussianPrior([0.0, 1.0], [1.0, 0.25])
 
@@ -147,11 +148,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out")
     parser.add_argument("--executor", default="2")
+    parser.add_argument("--store", type=Path, help="file for what was found, as JSON")
     options = parser.parse_args()
     if options.out is not None:
         campaign(options.out, options.rows, options.executor)
         return
     random.seed(options.seed)
+    found = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for what, run in {
@@ -159,7 +162,11 @@ def main() -> None:
             "30 % of the workers, Dask": lambda: kill_workers(folder, options.rows, "dask", 1),
             "main process": lambda: kill_main(folder, options.rows, options.kills, "2"),
         }.items():
-            print(json.dumps({what: run()}), flush=True)
+            found[what] = run()
+            print(json.dumps({what: found[what]}), flush=True)
+    if options.store is not None:
+        document = {"attack": "campaigns", "seed": options.seed, "machine": machine.facts(), "detail": found}
+        options.store.write_text(json.dumps(document, indent=2) + "\n")
 
 
 if __name__ == "__main__":

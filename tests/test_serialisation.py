@@ -233,7 +233,22 @@ DAMAGE = {
     "infinity in a network": (lambda p: _change_array(p, lambda W: W / 0.0), "'model.T.W' has NaN or infinite values"),
     "integers in a network": (lambda p: _change_array(p, lambda W: W.astype(int)), "must hold float64; found int64"),
     "another shape": (lambda p: _change_array(p, lambda W: W[None]), "'model.T.W' must have shape"),
-    "scales of zero": (lambda p: _change_array(p, lambda s: 0 * s, "model.scale_x.scale"), "must be positive"),
+    "scales of zero": (lambda p: _change_array(p, lambda s: 0 * s, "model.scale_x.scale"), "must be above 1e-100"),
+    "scales next to zero": (
+        lambda p: _change_array(p, lambda s: 1e-320 * s, "model.scale_theta.scale"),
+        "must be above 1e-100",
+    ),
+    "numbers that cannot be squared": (lambda p: _change_array(p, lambda W: 1e200 * W), "values above 1e+100"),
+    "a prior that cannot be squared": (
+        lambda p: _change_array(p, lambda mean: mean + 1e160, "prior.mean"),
+        "Prior means must be at most 1e+100",
+    ),
+    "a prior without width": (
+        lambda p: _change_array(p, lambda c: 1e-320 * np.eye(len(c)), "prior.covariance"),
+        "standard deviations between 1e-100 and",
+    ),
+    "noise as wide as the world": (lambda p: _sign_config(p, noise_levels=[1e308]), "`noise_levels` are in robust"),
+    "a resolution of next to nothing": (lambda p: _sign_config(p, resolution=5e-324), "`resolution` must be 0, or"),
     "a network as large as the world": (lambda p: _sign_config(p, hidden=2**62), "at most 1,000,000 is read"),
     "a large network that is not there": (lambda p: _sign_config(p, hidden=10**6), "must have shape"),
     "numbers in half precision": (

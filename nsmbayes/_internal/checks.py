@@ -153,9 +153,11 @@ def optional_positive(value: Any, name: str) -> float | None:
     return None if value is None else positive(value, name)
 
 
-def fraction(value: Any, name: str, *, below: float = 1.0) -> float:
-    """`value` as a number in [0, below)."""
+def fraction(value: Any, name: str, *, below: float = 1.0, finest: float = 0.0) -> float:
+    """`value` as a number in [0, below); if it is not 0, at least `finest`."""
     number = real(value, name)
+    if 0 < number < finest:
+        raise InputError(f"`{name}` must be 0, or at least {finest:g}; got {number!r:.50}.")
     if not 0 <= number < below:
         raise InputError(f"`{name}` must lie in [0, {below:g}); got {number!r:.50}.")
     return number

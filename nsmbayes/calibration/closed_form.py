@@ -25,6 +25,7 @@ from nsmbayes.priors import GaussianPrior
 from nsmbayes.scatter import LocationScatter, fit_batch
 from nsmbayes.weights import evaluate
 
+_ROWS = 16384  # observations whose hidden layers are in memory at once
 _MEMORY = 4_000_000  # resampled observations held at once
 
 Ridge = Literal["trace", "condition"]
@@ -88,8 +89,13 @@ class ClosedFormProblem(CalibrationProblem):
 
     def _resample_fixed(self, resamples: int, seed: int) -> Quadratic:
         """Sums of the losses of each observation, counted as often as it was drawn."""
-        each = [np.concatenate(parts) for parts in zip(*self.statistics.each(), strict=True)]
         n, rng = self.n, np.random.default_rng(seed)
+        each, at = [], 0
+        for block in self.statistics.each():
+            each = each or [np.empty((n, *part.shape[1:])) for part in block]
+            for whole, part in zip(each, block, strict=True):
+                whole[at : at + len(part)] = part
+            at += len(block.A)
         chunk = max(1, min(resamples, _MEMORY // n))
         sums = []
         for start in range(0, resamples, chunk):
@@ -108,16 +114,31 @@ def _resample(
     rows: Int[Array, "resamples n"],
     centres: LocationScatter,
 ) -> Quadratic:
+    """Total losses of resamples, by blocks of observations: hidden layers of all would take gigabytes."""
     counts = multiples * jax.vmap(lambda drawn: jnp.bincount(drawn, length=len(x)))(rows).astype(x.dtype)
-    family = jax.vmap(loss.family.family_derivatives, (0, None))(x, jnp.asarray(loss.basis))
+    size = min(_ROWS, len(x))
+    padding = -len(x) % size  # copies of the first, which count nothing
+    blocks = jnp.concatenate([x, jnp.repeat(x[:1], padding, axis=0)]).reshape(-1, size, x.shape[1])
+    counts = jnp.pad(counts, ((0, 0), (0, padding))).reshape(len(counts), -1, size).swapaxes(0, 1)
 
-    def resampled(count: Float[Array, " n"], centre: LocationScatter) -> Quadratic:
-        w2, grad_w2 = jax.vmap(evaluate, (None, None, 0))(loss.weight, centre, x)
-        # the loss is linear in (w^2, grad w^2): counting a point twice is doubling both
-        losses = jax.vmap(nsm_quadratic)(family, count * w2, count[:, None] * (grad_w2 @ loss.basis))
-        return jax.tree.map(lambda a: a.sum(axis=0), losses)
+    def of_block(x: Float[Array, "size d_x"], counts: Float[Array, "resamples size"]) -> Quadratic:
+        family = jax.vmap(loss.family.family_derivatives, (0, None))(x, jnp.asarray(loss.basis))
 
-    return jax.vmap(resampled)(counts, centres)
+        def resampled(count: Float[Array, " size"], centre: LocationScatter) -> Quadratic:
+            w2, grad_w2 = jax.vmap(evaluate, (None, None, 0))(loss.weight, centre, x)
+            # the loss is linear in (w^2, grad w^2): counting a point twice is doubling both
+            losses = jax.vmap(nsm_quadratic)(family, count * w2, count[:, None] * (grad_w2 @ loss.basis))
+            return jax.tree.map(lambda a: a.sum(axis=0), losses)
+
+        return jax.vmap(resampled)(counts, centres)
+
+    first = of_block(blocks[0], counts[0])
+    if len(blocks) == 1:
+        return first
+    total, _ = jax.lax.scan(
+        lambda total, block: (jax.tree.map(jnp.add, total, of_block(*block)), None), first, (blocks[1:], counts[1:])
+    )
+    return total
 
 
 class CoverageCurve(NamedTuple):

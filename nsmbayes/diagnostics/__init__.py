@@ -6,6 +6,7 @@ from nsmbayes.diagnostics.comparison import Comparison, compare
 from nsmbayes.diagnostics.kernels import median_lengthscale
 from nsmbayes.diagnostics.metrics import covers, mmd2, mse
 from nsmbayes.diagnostics.reach import Reach, reach
+from nsmbayes.diagnostics.validity import Validity, validity
 from nsmbayes.diagnostics.verdict import Outcome, Verdict, judge
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Outcome",
     "reach",
     "Reach",
+    "validity",
+    "Validity",
     "mmd2",
     "mse",
     "covers",

@@ -20,6 +20,7 @@ DEFAULT_NOISE_LEVELS = tuple(0.1 * 2.0**i for i in range(7))
 _STEPS = 2  # lattice points to a standard deviation of the noise
 _REACH = 4  # standard deviations of the noise beyond which nothing is counted
 _AXES = 4  # on which the noise of an observation is placed, at most: its error is measured on docs/noise-levels.md
+_WIDEST = 1e6  # noise level
 _FAR = 1e6  # standard deviations of the noise from the origin beyond which the noise itself is nothing
 
 
@@ -69,6 +70,11 @@ def check_noise_levels(noise_levels: Any) -> Float[np.ndarray, " levels"]:
     h = checks.vector(noise_levels, "noise_levels")
     if len(h) == 0 or (h < 0).any() or (np.diff(h) <= 0).any() or (len(h) > 1 and h[0] == 0):
         raise InputError(f"`noise_levels` must be (0,) or increasing positive noise levels; got {tuple(h.tolist())}.")
+    if h[-1] > _WIDEST or 0 < h[0] < 1 / _WIDEST:
+        raise InputError(
+            f"`noise_levels` are in robust standard deviations and must lie between {1 / _WIDEST:g} and {_WIDEST:g}; "
+            f"got {tuple(h.tolist())}."
+        )
     return h
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import dequantised
+from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses.noise_levels import NoisyPoints, noisy_points
 from nsmbayes.losses.pointwise import Quadratic, nsm_quadratic
 from nsmbayes.scatter import LocationScatter, fit_location_scatter
@@ -18,6 +19,7 @@ from nsmbayes.surrogates import ExponentialFamily, NoisyFamily
 from nsmbayes.weights import Weight, Weighting, evaluate, overall_many
 
 _BLOCK = 65536  # points handed to one compiled call
+_ROWS = 16384  # observations in one column, each with about a hundred noisy points, that are in memory at once
 _CHUNK = 512  # points whose hidden layers are in memory at once
 _RULES = 16  # rules for the expectation over the noise that are averaged in two and more dimensions
 _FARTHEST = 1e200  # distances are squared nowhere, but their quotients must not overflow
@@ -85,8 +87,10 @@ class NoisyFamilyLoss(eqx.Module):
 
     def blocks(self, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"]) -> Iterator[Block]:
         """The rows of `x` in blocks. In one dimension they share their noisy points; otherwise each has its own."""
-        each = 1 if x.shape[1] == 1 else self.points(x[:1])[1].quadrature_weight.size
-        for rows, counts, n in _padded(x, multiples, 2 ** max(0, int(np.log2(_BLOCK / each)))):
+        most = _ROWS
+        if x.shape[1] > 1:
+            most = 2 ** max(0, int(np.log2(_BLOCK / self.points(x[:1])[1].quadrature_weight.size)))
+        for rows, counts, n in _padded(x, multiples, most):
             points, noisy = self.points(rows)
             with jax.enable_x64(True):  # as below: a generator
                 overall = np.asarray(overall_many(self.weight, self.centre, jnp.asarray(rows)))
@@ -230,7 +234,13 @@ def total_loss(
     """Sum of the losses of all rows of `x`, each counted once or `multiples` of that."""
     blocks = loss.blocks(x, np.ones(len(x)) if multiples is None else multiples)
     sums = [sum_at(loss, *jax.tree.map(jnp.asarray, (block.points, block.point_weights))) for block in blocks]
-    return Quadratic(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
+    total = Quadratic(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
+    if not all(np.isfinite(a).all() for a in total):
+        raise ConvergenceError(
+            "The loss of the observations is NaN or infinite: there is no posterior. Numbers of the network are too "
+            "large, or its scales too small: look at the simulations that it was trained on, and train it again."
+        )
+    return total
 
 
 def each_loss(

@@ -134,7 +134,7 @@ class NSMBayesConj(SurrogateMethod):
             )
         if resolution is None:
             resolution = 0.1 if self._noisy else 0.0
-        self.resolution = checks.fraction(resolution, "resolution")
+        self.resolution = checks.fraction(resolution, "resolution", finest=1e-6)
         self.calibration: Calibration[ClosedFormProblem] = as_calibration(
             RootCalibration(largest=0.75 if self._noisy else 0.25) if calibration is None else calibration,
             ClosedFormProblem,

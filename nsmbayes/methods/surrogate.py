@@ -23,6 +23,7 @@ from nsmbayes.serialisation import decode, encode, require_array, write_model
 from nsmbayes.simulators.campaigns import Campaign, require_valid
 
 _FEWEST_HELD_OUT = 20  # that can say anything
+_SMALLEST_SCALE = 1e-100  # of which squares can be computed
 _UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
 
@@ -185,8 +186,10 @@ class SurrogateMethod(TrainedMethod):
             if entries is not None and len(entries) != self.d_x:
                 raise InputError(f"`{name}` must have one entry per column of x, {self.d_x}; got {len(entries)}.")
         for part in ("scale_x", "scale_theta"):
-            if not (np.asarray(getattr(self.network, part).scale) > 0).all():
-                raise InputError(f"The saved scales in {part!r} must be positive. Train the model again.")
+            if not (np.asarray(getattr(self.network, part).scale) > _SMALLEST_SCALE).all():
+                raise InputError(
+                    f"The saved scales in {part!r} must be above {_SMALLEST_SCALE:g}. Train the model again."
+                )
 
     def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:
         """`x` with uniform noise of one grid step, so that it has a density."""

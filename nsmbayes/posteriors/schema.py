@@ -41,8 +41,12 @@ _OPTIONAL = {
     "calibration.minimiser": "d",
     "surrogate_check": "facts",
 }
+_TOGETHER = (
+    ("location", "scatter"),
+    *(tuple(name for name in _OPTIONAL if name.startswith(group)) for group in ("suspects.", "influence.", "result.")),
+)  # all of them, or none
 _KINDS = {"influence.reliable": "b", "result.divergences": "iu", "suspects.column": "iu"}  # all others are floats
-_MAY_BE_UNKNOWN = (  # cells of x that were not observed, and diagnostics
+MAY_BE_UNKNOWN = (  # cells of x that were not observed, and diagnostics
     "x",
     "influence.kl",
     "result.r_hat",
@@ -88,6 +92,9 @@ def check_shapes(header: dict[str, Any], shapes: Shapes) -> None:
         "prior.covariance" in shapes
     ):
         raise InputError(f"The saved posterior must have the moments of its prior, or draws of it. {_FOREIGN}")
+    for group in _TOGETHER:
+        if lost := [name for name in group if name not in shapes][: len(set(group) & set(shapes))]:
+            raise InputError(f"The saved posterior lacks the array {lost[0]!r}. {_FOREIGN}")
     if unknown := sorted(set(shapes) - set(_REQUIRED | _OPTIONAL)):
         raise InputError(f"The saved posterior has an array {unknown[0]!r:.60} that this version does not know.")
     if (
@@ -119,14 +126,15 @@ def check_values(arrays: dict[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if array.dtype.kind not in _KINDS.get(name, "f"):
             raise InputError(f"The saved array {name!r} must not hold {array.dtype}. {_FOREIGN}")
-        if name not in _MAY_BE_UNKNOWN:
+        if name not in MAY_BE_UNKNOWN:
             require_array(arrays, name)
     if np.isinf(arrays["x"]).any():
         raise InputError(f"The saved array 'x' has infinite values. {_FOREIGN}")
     weights, variances = arrays["weights"], np.diag(arrays["covariance"])
     if (weights < 0).any() or (weights > 1 + 1e-9).any() or (variances <= 0).any():
         raise InputError(f"The saved weights must lie in [0, 1] and variances be positive. {_FOREIGN}")
-    if any(np.abs(arrays.get(n, np.zeros(1))).max() > _LARGEST for n in ("draws", "mean", "covariance", "prior.draws")):
+    sized = (arrays[name] for name in ("draws", "mean", "covariance", "prior.draws") if name in arrays)
+    if any(float(np.abs(array).max()) > _LARGEST for array in sized):
         raise InputError(f"The saved draws and moments must be at most {_LARGEST:g} in size. {_FOREIGN}")
     if "suspects.column" in arrays and not (arrays["suspects.column"] < arrays["x"].shape[1]).all():
         raise InputError(f"The saved array 'suspects.column' must name columns of x. {_FOREIGN}")

@@ -10,6 +10,8 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.columns import check_names
 from nsmbayes.errors import InputError
 
+_LARGEST = 1e100  # of larger numbers squares of squares cannot be computed
+
 
 class GaussianPrior:
     """A Gaussian prior N(mean, covariance) on R^d.
@@ -35,6 +37,11 @@ class GaussianPrior:
         if matrix.ndim == 1:
             matrix = np.diag(matrix)
         self.covariance = checks.covariance(matrix, "covariance", size=len(self.mean))
+        if np.abs(self.mean).max() > _LARGEST or not (1 / _LARGEST <= self.std.min() <= self.std.max() <= _LARGEST):
+            raise InputError(
+                f"Prior means must be at most {_LARGEST:g} in size, and standard deviations between {1 / _LARGEST:g} "
+                f"and {_LARGEST:g}; got {self.mean.tolist()} and {self.std.tolist()}. Choose other units."
+            )
         if parameter_names is not None:
             parameter_names = check_names(parameter_names, "parameter_names", len(self.mean))
         self.parameter_names = parameter_names

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses import NLELoss, NLESetting, NSMLoss, NSMSetting
 from nsmbayes.losses.interpolated import InterpolatedLoss
@@ -41,7 +43,11 @@ def certify(posterior: Any) -> Certificate:
     """
     types = _types(posterior)
     if types in CERTIFIERS:
-        return CERTIFIERS[types](posterior)
+        try:
+            return CERTIFIERS[types](posterior)
+        except (OverflowError, np.linalg.LinAlgError):
+            why = "numbers of the network, the prior or the data are too large for a bound to be computed"
+            return Certificate(theorem="no theorem", checks={"A4": Check(False, why)})
     known = {each for key in CERTIFIERS for each in key}
     unknown = next((each for each in types if each not in known), types[-1])
     why = f"no theorem is known for a {unknown.__name__}"

@@ -58,7 +58,9 @@ def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
         "models that are wrong in the bulk of the data, are not covered.",
     )
     x = posterior.x
-    distances = np.linalg.norm(np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T), axis=0)
+    with np.errstate(over="ignore"):  # an observation of 1e300 is far
+        away = np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T)
+        distances = np.linalg.norm(away, axis=0)
     far = float((distances > _FAR).mean())
     if far > _MANY:
         said += (

@@ -15,6 +15,7 @@ Model = TypeVar("Model", bound=eqx.Module)
 
 MOST_COLUMNS = 1000
 """Columns of x, and parameters, that a saved model may have."""
+_LARGEST = 1e100  # a number of a network: of larger ones products cannot be computed
 _FOREIGN = "The model was not written by nsmbayes."
 
 
@@ -52,6 +53,8 @@ def fill_model(build: Callable[[], Model], arrays: Mapping[str, np.ndarray]) -> 
             raise InputError(
                 f"The saved array {_name(place)!r} must hold {leaf.dtype}; found {array.dtype}. {_FOREIGN}"
             )
+        if array.dtype.kind == "f" and array.size and float(np.abs(array).max()) > _LARGEST:
+            raise InputError(f"The saved array {_name(place)!r} has values above {_LARGEST:g}. Train the model again.")
         return jnp.asarray(array, leaf.dtype)
 
     template = outline(build)

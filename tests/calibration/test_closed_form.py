@@ -159,3 +159,23 @@ def test_resamples_in_blocks_are_the_same_and_do_not_take_more_memory_than_a_blo
         np.testing.assert_allclose(got, want, rtol=1e-9)
     if resamples > 20:
         assert peak < resamples * 2000 * 8 / 2  # the counts of all resamples together
+
+
+def test_observations_in_blocks_add_up(random_method, monkeypatch):
+    posterior = random_method(1, 3).build_posterior(data(47, 1), beta=1.0)  # a size of its own: it is compiled anew
+    monkeypatch.setattr(closed_form, "_ROWS", 10)
+    drawn = problem_of(posterior).resample(3, seed=5)
+    rows = np.random.default_rng(5).integers(47, size=(3, 47), dtype=np.int32)
+    loss = posterior.statistics.loss
+    for b in range(3):
+        x = posterior.x[rows[b]]
+        refitted = FamilyLoss(loss.family, loss.weight, fit_location_scatter(x, estimator="mcd"), loss.basis)
+        for got, want in zip(drawn.losses, total_loss(refitted, x), strict=True):
+            np.testing.assert_allclose(got[b], want, rtol=1e-8)
+
+
+def test_noisy_points_of_few_observations_are_in_memory_at_once(random_method):
+    loss = random_method(1, 2, noise_levels=(0.2, 0.8)).build_posterior(data(40, 1), beta=1.0).statistics.loss
+    blocks = list(loss.blocks(data(40_000, 1), np.ones(40_000)))
+    assert [block.n for block in blocks] == [16384, 16384, 40_000 - 2 * 16384]
+    assert max(block.rows.quadrature_weight.nbytes for block in blocks) < 10 * 2**20

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,9 @@ from support.reference import nsm_loss_by_autodiff
 import nsmbayes as nsm
 from nsmbayes.losses import Quadratic
 from nsmbayes.losses.conjugacy import gaussian_posterior
-from nsmbayes.losses.statistics import total_loss
+from nsmbayes.losses.statistics import FamilyLoss, total_loss
 from nsmbayes.posteriors import ConjugatePosterior
+from nsmbayes.robustness.certify import CERTIFIERS
 
 WEIGHTS = [
     nsm.weights.IMQ(zeta=2.0),
@@ -176,6 +179,7 @@ def test_absurd_observations_do_not_break_anything(trained_gnk, far):
     assert np.isfinite(posterior.mean).all()
     assert np.isfinite(posterior.influence()).all()
     assert posterior.weights[:3].max() < 1e-6
+    assert posterior.certificate.verdict in " ".join(posterior.summary().split())  # and no warning of an overflow
 
 
 def test_padding_and_blocks_do_not_change_the_sums(trained_gnk):
@@ -212,3 +216,24 @@ def test_summary_and_arviz(trained_gnk):
     data = posterior.to_arviz(draws=50, chains=2)
     assert data.posterior["log B"].shape == (2, 50)
     assert data.observed_data["weight"].shape == (100,)
+
+
+def test_a_network_whose_losses_overflow_says_so(random_method):
+    family = random_method(1, 2, excess=None).family
+    with jax.enable_x64(True):
+        huge = dataclasses.replace(family, T=dataclasses.replace(family.T, V=1e160 * family.T.V))
+    method = random_method(1, 2, excess=None).adopt(huge)
+    with pytest.raises(nsm.errors.ConvergenceError, match="NaN or infinite: there is no posterior"):
+        method.build_posterior(np.linspace(-1, 1, 20)[:, None], beta=0.1)
+
+
+@pytest.mark.parametrize("error", [OverflowError("34"), np.linalg.LinAlgError("SVD did not converge")], ids=repr)
+def test_a_bound_that_cannot_be_computed_certifies_nothing(error, random_method, monkeypatch):
+    posterior = random_method(1, 2, excess=None).build_posterior(np.linspace(-1, 1, 20)[:, None], beta=0.1)
+
+    def fail(posterior):
+        raise error
+
+    monkeypatch.setitem(CERTIFIERS, (ConjugatePosterior, FamilyLoss), fail)
+    assert not posterior.certificate.robust
+    assert "too large for a bound to be computed" in posterior.certificate.verdict
