@@ -38,6 +38,7 @@ ORDER: dict[str, tuple[str, ...] | None] = {
     "interop": None,
     "plotting": None,
     "report": None,
+    "explore": None,
     "": None,
     "experiments": None,
     "cli": None,
