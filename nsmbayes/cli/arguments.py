@@ -136,6 +136,12 @@ def _add_model_and_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
 
 
+def _explore(parser: argparse.ArgumentParser) -> None:
+    _add_model_and_data(parser)
+    parser.add_argument("--port", type=int, default=5006, help="where the page is served (default: 5006; 0: any)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
+
+
 def _reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help=f"one of {', '.join(EXPERIMENTS)}, or all for those of the paper")
     parser.add_argument("--methods", help=f"comma-separated, of {', '.join(METHODS)} (default: the experiment's)")
@@ -177,6 +183,10 @@ COMMANDS = {
         "Certify the robustness of a posterior, and list the observations it distrusts. Exits with 0 if robust, 1 if "
         "not, 2 if it could not be told.",
         _certify,
+    ),
+    "explore": Command(
+        "Serve a page on this machine: drag an observation, and watch posterior, weights and NLE's answer move.",
+        _explore,
     ),
     "reproduce": Command("Run an experiment of the paper, or another one, and score the posteriors.", _reproduce),
     "bench": Command("Measure what this machine does: training, posteriors, compilation; a minute or two.", _bench),

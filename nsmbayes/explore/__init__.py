@@ -3,6 +3,17 @@
 from nsmbayes.explore.answers import Answer, DrawsAnswer, GaussianAnswer
 from nsmbayes.explore.choices import Choices
 from nsmbayes.explore.explorer import NLE, TRIMMED, Explorer, View
-from nsmbayes.explore.start import explorer_of
+from nsmbayes.explore.start import explorer_kind, explorer_of
 
-__all__ = ["explorer_of", "Explorer", "Choices", "View", "Answer", "GaussianAnswer", "DrawsAnswer", "NLE", "TRIMMED"]
+__all__ = [
+    "explorer_of",
+    "explorer_kind",
+    "Explorer",
+    "Choices",
+    "View",
+    "Answer",
+    "GaussianAnswer",
+    "DrawsAnswer",
+    "NLE",
+    "TRIMMED",
+]

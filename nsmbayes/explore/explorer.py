@@ -1,5 +1,6 @@
 """A posterior that answers at once while its data and choices are moved, and is built again when they rest."""
 
+import dataclasses
 import functools
 import warnings
 from abc import ABC, abstractmethod
@@ -28,6 +29,8 @@ class View(NamedTuple):
 
     x: Float[np.ndarray, "n d_x"]
     weights: Float[np.ndarray, " n"]
+    weighting: Weighting
+    """How rows elsewhere would be weighted by their distance."""
     kept: Bool[np.ndarray, " n"]
     """Which rows the trimmed comparison has."""
     answers: dict[str, Answer | None]
@@ -44,11 +47,22 @@ class Explorer(ABC, Generic[P]):
     counts by its distance alone. `rebuilt` fits all of them again.
     """
 
-    def __init__(self, method: Any, posterior: P, choices: Choices, *, seed: int, said: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        method: Any,
+        posterior: P,
+        choices: Choices,
+        *,
+        seed: int,
+        said: tuple[str, ...] = (),
+        likelihoods: dict[str, LikelihoodAnswer] | None = None,
+    ):
         self.method, self.posterior, self.choices, self.seed, self.said = method, posterior, choices, seed, said
         self._supports: dict[tuple[tuple[float, ...], ...], UnconstrainedPrior] = {}
         density = posterior.density
-        self._likelihoods = {} if density is None else {n: LikelihoodAnswer(density, seed) for n in (NLE, TRIMMED)}
+        if likelihoods is None:
+            likelihoods = {} if density is None else {n: LikelihoodAnswer(density, seed) for n in (NLE, TRIMMED)}
+        self._likelihoods = likelihoods
 
     @classmethod
     def started(cls, method: Any, x: Any, *, beta: float | None, seed: int) -> "Explorer[P]":
@@ -63,7 +77,12 @@ class Explorer(ABC, Generic[P]):
     def rebuilt(self, x: Float[np.ndarray, "n d_x"], choices: Choices) -> "Explorer[P]":
         """With everything fitted again to data and choices; the learning rate is the chosen one."""
         posterior, said = _noting(lambda: self._build(x, choices))
-        return type(self)(self.method, posterior, choices, seed=self.seed, said=said)
+        return type(self)(self.method, posterior, choices, seed=self.seed, said=said, likelihoods=self._likelihoods)
+
+    @property
+    def comparisons(self) -> tuple[str, ...]:
+        """The answers that are shown beside that of the model's own method: none, if the model has no density."""
+        return tuple(self._likelihoods)
 
     @property
     def x(self) -> Float[np.ndarray, "n d_x"]:
@@ -87,14 +106,24 @@ class Explorer(ABC, Generic[P]):
         noisy[rows] = self._dequantised(x)[rows]
         multiples = self.multiples.copy()
         multiples[rows] = 1.0
-        weight = Weighting(choices.live_weight(self._weight), self._centre)
+        weighting = Weighting(choices.live_weight(self._weight), self._centre)
         kept = self._kept(x, choices.trimmed)
         own, notes = self._own(noisy, multiples, rows, choices)
         answers: dict[str, Answer | None] = {self.posterior.label: own}
         for name, likelihood in self._likelihoods.items():
             if name == NLE or not kept.all():
                 answers[name] = likelihood.of(self._support(choices), noisy, np.ones(len(x)) if name == NLE else kept)
-        return View(x, weight.at(x) * multiples, kept, answers, self._prior_of(choices), (*notes, *self.said))
+        weights = weighting.at(x) * multiples
+        return View(x, weights, weighting, kept, answers, self._prior_of(choices), (*notes, *self.said))
+
+    def warm(self) -> None:
+        """Compute once what is computed while something moves, so that it is compiled before somebody waits for it."""
+        x = self.x.copy()
+        x[0] += x.std(axis=0)
+        for row, trimmed in ((0, 0.0), (1, 0.2)):
+            x[row] = x[row] + 0.1 * x.std(axis=0)
+            self.view(x, dataclasses.replace(self.choices, trimmed=trimmed))
+        assert self.posterior.certificate is not None  # kept for the page
 
     @abstractmethod
     def _build(self, x: Float[np.ndarray, "n d_x"], choices: Choices) -> P:

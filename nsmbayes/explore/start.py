@@ -14,7 +14,7 @@ MOST = 5000
 
 
 def explorer_of(method: Any, x: Any, *, beta: float | None = None, seed: int = 0) -> Explorer[Any]:
-    """What answers at once while rows of `x` and choices move, for a trained NSMBayesConj, NSMBayesAmortised or NSMBayes.
+    """What answers at once while rows of `x` and choices move, for a trained NSMBayesConj, NSMBayes(Amortised).
 
     NSMBayes is explored as NSMBayesAmortised, which has the same posterior from sums and shares its network.
 
