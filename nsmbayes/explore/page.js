@@ -35,6 +35,12 @@ window.nsmExplore = (() => {
 
   return {
     latencies,
+    write(words) {
+      for (const [name, [text]] of Object.entries(words.data)) {
+        const place = document.getElementById(`nsm-${name}`);
+        if (place !== null && place.dataset.text !== text) { place.innerHTML = text; place.dataset.text = text; }
+      }
+    },
     start(figure, points, event) { state.row = nearest(figure, points, event.x, event.y); },
     move(points, moved, flat, event) { if (state.row >= 0) put(points, moved, flat, event, false); },
     end(points, moved, flat, event) {

@@ -36,20 +36,21 @@ class Page:
         posterior = explorer.posterior
         names = posterior.x_names or tuple(f"column {i}" for i in range(self._x.shape[1]))
         self._names = names
-        self._sources, self._text = widgets.sources(), widgets.texts()
+        self._sources, self._words = widgets.sources(), {}
         self._use = widgets.controls(posterior.parameter_names, names, len(self._x))
         self._plot = widgets.data_figure(self._sources, flat=self._flat)
         view = explorer.view(self._x, self._choices)
         self._grids = drawing.Grids(view)
-        marginals = widgets.marginal_figures(self._sources, posterior.parameter_names)
+        self._marginals = widgets.marginal_figures(self._sources, posterior.parameter_names)
         lead = f"<h1>{html.escape(shorten(title, 200))}</h1><p>{_LEAD}</p>"
-        self._text.title.text = lead
+        self._write(title=lead, legend=_legend(explorer))
         self._settle_controls()
         self._listen()
         self._show_rows()
         self._show(RESTED)
         self._show_certificate()
-        document.add_root(widgets.laid_out(self._plot, marginals, self._use, self._text, _legend(explorer)))
+        for root in widgets.laid_out(self._plot, self._marginals, self._use):
+            document.add_root(root)
         document.template = widgets.TEMPLATE
         document.template_variables["script"] = widgets.script()
         document.title = shorten(title, 200)
@@ -162,7 +163,7 @@ class Page:
 
     def _fit(self) -> None:
         self._resting = None
-        self._text.status.text = _status(FITTING)
+        self._write(status=html.escape(FITTING))
         future = self._executor.submit(_rebuilt, self._explorer, self._x.copy(), self._choices)
         future.add_done_callback(partial(self._fitted_elsewhere, self._changes))
 
@@ -176,7 +177,7 @@ class Page:
         try:
             self._explorer = future.result()
         except (InputError, ConvergenceError) as error:
-            self._text.status.text = _status(f"It could not be fitted again: {error}")
+            self._write(status=html.escape(f"It could not be fitted again: {error}"))
             return
         self._show(RESTED)
         self._show_certificate()
@@ -192,13 +193,18 @@ class Page:
             low, high = widgets.span(self._start.x[:, 0])
             grid = np.linspace(low, high, drawing.POINTS)
             sources.weight.data = {"x": grid, "weight": view.weighting.at(grid[:, None])}
-        sources.curves.data = drawing.curves(view, self._grids.hold(view))
-        self._text.table.text = drawing.table(view, explorer.posterior.parameter_names)
+        grids = self._grids.hold(view)
+        sources.curves.data = drawing.curves(view, grids)
+        for plot, grid in zip(self._marginals, grids, strict=True):
+            widgets.set_range(plot.x_range, float(grid[0]), float(grid[-1]))
         notes = [drawing.low_weights(view, LOW_WEIGHT), *view.notes]
-        self._text.notes.text = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
         self._use.beta.title = f"beta = {self._choices.beta:.3g}"
         took = 1e3 * (time.perf_counter() - start)
-        self._text.status.text = _status(f"{status} Computed in {took:.0f} ms.")
+        self._write(
+            status=html.escape(f"{status} Computed in {took:.0f} ms."),
+            table=drawing.table(view, explorer.posterior.parameter_names),
+            notes="".join(f"<p>{html.escape(note)}</p>" for note in notes),
+        )
         sources.answered.data = {
             "weight": view.weights,
             "colour": drawing.colours(view.weights),
@@ -221,13 +227,18 @@ class Page:
         axes = [self._plot.x_range] if self._flat else [self._plot.x_range, self._plot.y_range]
         for axis, c in zip(axes, self._columns, strict=True):
             values = np.concatenate([self._start.x[:, c], self._x[:, c]])
-            axis.start, axis.end = widgets.span(values)
+            widgets.set_range(axis, *widgets.span(values))
         self._plot.xaxis.axis_label = names[0]
         if not self._flat:
             self._plot.yaxis.axis_label = names[1]
 
     def _show_certificate(self) -> None:
-        self._text.certificate.text = drawing.certificate_text(self._explorer.posterior.certificate)
+        self._write(certificate=drawing.certificate_text(self._explorer.posterior.certificate))
+
+    def _write(self, **words: str) -> None:
+        """Text in its places on the page; it is HTML, in which everything of others is escaped."""
+        self._words |= words
+        self._sources.words.data = {name: [text] for name, text in self._words.items()}
 
     def _settle_numbers(self) -> None:
         """The numbers beside the plot are those of the chosen row."""
@@ -280,10 +291,6 @@ def _rebuilt(explorer: Explorer[Any], x: Float[np.ndarray, "n d_x"], choices: Ch
     found = explorer.rebuilt(x, choices)
     assert found.posterior.certificate is not None
     return found
-
-
-def _status(text: str) -> str:
-    return f'<p role="status">{html.escape(text)}</p>'
 
 
 _LEAD = (

@@ -35,8 +35,8 @@ def explorer_of(method: Any, x: Any, *, beta: float | None = None, seed: int = 0
     rows = len(x.values) if hasattr(x, "values") else len(x)
     if rows > MOST:
         raise InputError(
-            f"`data` has {rows:,} rows, and the page takes up to {MOST:,}. Explore some of them, e.g. every "
-            f"{-(-rows // MOST)}th."
+            f"`data` has {rows:,} rows, and the page takes up to {MOST:,}. Explore some of them, e.g. one row "
+            f"in {-(-rows // MOST)}."
         )
     if type(method) is NSMBayes:
         method = as_amortised(method)

@@ -9,8 +9,6 @@ from bokeh.models import (
     Button,
     ColumnDataSource,
     CustomJS,
-    Div,
-    InlineStyleSheet,
     Range1d,
     Select,
     Slider,
@@ -23,23 +21,9 @@ from nsmbayes.explore.drawing import COLOURS, DASHES, OWN_COLOUR, PRIOR_COLOUR
 
 _WIDE, _PLOT = 560, 330
 _SMALL = (270, 170)
-_STYLE = """
-:host { font: 14px/1.45 system-ui, sans-serif; } h1 { font-size: 20px; margin: 0 0 2px; } p { margin: 2px 0; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 2px 12px 2px 0; text-align: right; border-bottom: 1px solid #e3e3e8; }
-th:first-child { text-align: left; } pre { font-size: 12px; white-space: pre-wrap; }
-.robust, .not-robust { border-left: 4px solid #0072B2; padding: 3px 8px; background: #f2f6fa; }
-.not-robust { border-color: #D55E00; background: #fdf1e7; }
-"""
-TEMPLATE = """
-{% block preamble %}
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self' ws:; base-uri 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body { margin: 12px 18px; }</style>
-<script>{{ script }}</script>
-{% endblock %}
-"""
+TEMPLATE = resources.files("nsmbayes.explore").joinpath("page.html").read_text(encoding="utf-8")
+"""The page around the figures and controls. Text is not in widgets of Bokeh: each change of one would lay out the whole
+page again, which takes longer than everything else."""
 
 
 def script() -> str:
@@ -59,6 +43,8 @@ class Sources(NamedTuple):
     curves: ColumnDataSource
     weight: ColumnDataSource
     """The weight along the axis, for one column."""
+    words: ColumnDataSource
+    """Text, by the names of its places on the page."""
 
 
 class Controls(NamedTuple):
@@ -78,24 +64,9 @@ class Controls(NamedTuple):
     reset: Button
 
 
-class Texts(NamedTuple):
-    """All that is written."""
-
-    title: Div
-    status: Div
-    table: Div
-    notes: Div
-    certificate: Div
-
-
 def sources() -> Sources:
     """Empty tables."""
     return Sources(*(ColumnDataSource(name=name) for name in Sources._fields))
-
-
-def texts() -> Texts:
-    """Empty texts."""
-    return Texts(*(Div(name=name, width=_WIDE, stylesheets=[InlineStyleSheet(css=_STYLE)]) for name in Texts._fields))
 
 
 def data_figure(tables: Sources, *, flat: bool) -> Any:
@@ -124,6 +95,9 @@ def data_figure(tables: Sources, *, flat: bool) -> Any:
         ("panend", "end(points, moved, flat, cb_obj)"),
     ):
         plot.js_on_event(event, CustomJS(args=shared, code=f"window.nsmExplore.{call}"))
+    words = CustomJS(args={"words": tables.words}, code="window.nsmExplore.write(words)")
+    tables.words.js_on_change("data", words)
+    plot.js_on_event("document_ready", words)
     answer = CustomJS(args=shared, code="window.nsmExplore.answer(points, answered, flat)")
     tables.answered.js_on_change("data", answer)
     return plot
@@ -133,7 +107,10 @@ def marginal_figures(tables: Sources, names: tuple[str, ...]) -> list[Any]:
     """One small figure per parameter."""
     found = []
     for j, name in enumerate(names):
-        plot = figure(width=_SMALL[0], height=_SMALL[1], tools="", toolbar_location=None, y_range=Range1d(0, 1.08))
+        ranges: Any = {"x_range": Range1d(0, 1), "y_range": Range1d(0, 1.08)}
+        plot = figure(
+            name=f"marginal-{j}", width=_SMALL[0], height=_SMALL[1], tools="", toolbar_location=None, **ranges
+        )
         plot.xaxis.axis_label = shorten(name)
         plot.yaxis.visible = False
         plot.grid.grid_line_color = None
@@ -186,8 +163,8 @@ def controls(names: tuple[str, ...], columns: tuple[str, ...], n: int) -> Contro
     )
 
 
-def laid_out(plot: Any, marginals: list[Any], use: Controls, text: Texts, legend: str) -> Any:
-    """Everything in its place."""
+def laid_out(plot: Any, marginals: list[Any], use: Controls) -> tuple[Any, Any]:
+    """What stands on the left and on the right of the page."""
     chosen = [each for each in (use.across, use.up) if each is not None]
     places = [each for each in (use.row, use.across_value, use.up_value) if each is not None]
     left = column(
@@ -198,11 +175,16 @@ def laid_out(plot: Any, marginals: list[Any], use: Controls, text: Texts, legend
         row(use.shift, use.width),
         row(use.zeta, use.beta),
         row(use.trimmed),
+        name="left",
     )
-    key = Div(text=legend, width=_WIDE, stylesheets=[InlineStyleSheet(css=_STYLE)])
     grid = gridplot(marginals, ncols=2, toolbar_location=None)  # pyright: ignore[reportArgumentType]
-    right = column(key, grid, text.table, text.notes, text.certificate)
-    return column(text.title, text.status, row(left, right), name="page")
+    return left, column(grid, name="right")
+
+
+def set_range(axis: Any, low: float, high: float) -> None:
+    """Change the range of an axis, if it is another: it is drawn again then."""
+    if (axis.start, axis.end) != (low, high):
+        axis.update(start=low, end=high)
 
 
 def span(values: np.ndarray) -> tuple[float, float]:
