@@ -64,8 +64,9 @@ class Page:
     def _listen(self) -> None:
         use = self._use
         self._sources.moved.on_change("data", self._on_moved)
-        for number in filter(None, (use.across_value, use.up_value)):
-            number.on_change("value", self._on_number)
+        use.across_value.on_change("value", self._on_across)
+        if use.up_value is not None:
+            use.up_value.on_change("value", self._on_up)
         use.row.on_change("value", self._on_row)
         for chosen in filter(None, (use.across, use.up)):
             chosen.on_change("value", self._on_columns)
@@ -95,15 +96,19 @@ class Page:
         del attribute, old, new
         self._settle_controls()
 
-    def _on_number(self, attribute: str, old: Any, new: Any) -> None:
-        """A value was typed, or changed by the arrow keys."""
+    def _on_across(self, attribute: str, old: Any, new: Any) -> None:
         del attribute, old
-        if self._own_doing or new is None:
+        self._put(self._columns[0], new)
+
+    def _on_up(self, attribute: str, old: Any, new: Any) -> None:
+        del attribute, old
+        self._put(self._columns[-1], new)
+
+    def _put(self, column: int, value: Any) -> None:
+        """A value was typed, or changed by the arrow keys."""
+        if self._own_doing or not isinstance(value, int | float) or not np.isfinite(value):
             return
-        numbers = [each.value for each in (self._use.across_value, self._use.up_value) if each is not None]
-        if any(not isinstance(each, int | float) for each in numbers):
-            return
-        self._x[self._row, list(self._columns)] = np.asarray(numbers, float)
+        self._x[self._row, column] = value
         self._show_rows()
         self._show(LIVE)
         self._rest()
@@ -247,7 +252,7 @@ class Page:
             values = self._start.x[:, c]
             step = float(f"{np.subtract(*np.quantile(values, (0.75, 0.25))) / 10 or 0.1:.1g}")
             number.title, number.step = shorten(self._names[c]), step
-            self._set(number, float(self._x[self._row, c]))
+            self._set(number, float(f"{self._x[self._row, c]:.6g}"))
 
     def _settle_controls(self) -> None:
         """The sliders stand where the choices are."""
