@@ -15,10 +15,10 @@ def run(options: argparse.Namespace) -> int:
     try:
         from nsmbayes.explore.server import local_server
     except ModuleNotFoundError as error:
-        if error.name != "bokeh":
+        if (error.name or "").partition(".")[0] != "bokeh":
             raise
         raise InputError("nsmbayes explore needs Bokeh: pip install 'nsmbayes[explore]'.") from error
-    port = checks.integer(options.port, "--port", at_least=0)
+    port = checks.integer(options.port, "--port", at_most=65535)
     method = load_method(options.model)
     explorer_kind(method)  # before anything takes time
     data = read_data(options, method)

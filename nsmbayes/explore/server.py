@@ -1,6 +1,8 @@
 """A server for the page on this machine alone."""
 
+import os
 import secrets
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,7 +11,6 @@ from bokeh.application.handlers import FunctionHandler
 from bokeh.server.auth_provider import AuthProvider
 from bokeh.server.server import BaseServer
 from bokeh.server.tornado import BokehTornado
-from bokeh.server.util import bind_sockets
 from bokeh.settings import settings
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
@@ -76,12 +77,13 @@ def local_server(explorer: Explorer[Any], *, port: int, title: str) -> tuple[Bas
     """
     settings.resources.set_value("server")  # nothing is loaded from elsewhere, whatever the user has set for Bokeh
     try:
-        sockets, port = bind_sockets(_ADDRESS, port)
-    except (OSError, OverflowError) as error:
+        listening = socket.create_server((_ADDRESS, port))
+    except OSError as error:
         raise InputError(
-            f"`--port` {port} cannot be used ({getattr(error, 'strerror', None) or error}). Choose another, or 0 for "
-            "any that is free."
+            f"`--port` {port} cannot be used ({os.strerror(error.errno or 0)}). Choose another, or 0 for any that is free."
         ) from error
+    listening.setblocking(False)
+    port = listening.getsockname()[1]
     hosts = tuple(f"{host}:{port}" for host in _HOSTS)
     path, executor = f"/{secrets.token_urlsafe(12)}", ThreadPoolExecutor(1)
 
@@ -95,5 +97,5 @@ def local_server(explorer: Explorer[Any], *, port: int, title: str) -> tuple[Bas
         auth_provider=LocalOnly(hosts),
     )
     http = HTTPServer(application)
-    http.add_sockets(sockets)
+    http.add_sockets([listening])
     return BaseServer(IOLoop.current(), application, http), f"http://{_ADDRESS}:{port}{path}"

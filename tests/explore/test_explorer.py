@@ -86,7 +86,9 @@ def test_a_drag_of_the_amortised_statistics_is_a_full_recomputation(d):
             x = moved(explorer, *rows)
             ones = np.ones(len(x))
             found = explorer.sums(x, ones, np.array(rows), choices)
-            weighting = Weighting(choices.weight(posterior.setting.weighting.weight), posterior.setting.weighting.centre)
+            weighting = Weighting(
+                choices.weight(posterior.setting.weighting.weight), posterior.setting.weighting.centre
+            )
             piece = Piece.of(posterior.setting._replace(weighting=weighting), x, ones, explorer.seed)
             full = piece.summed(interpolation)[0]
             np.testing.assert_allclose(found.A, full.A, rtol=1e-9, atol=1e-9 * np.abs(full.A).max())

@@ -202,5 +202,3 @@ def test_curves_of_draws_are_densities():
     assert found.sum() * (grid[1] - grid[0]) == pytest.approx(1, abs=0.01)
     narrow = DrawsAnswer(np.full((100, 1), 0.123))
     assert np.isfinite(narrow.density(0, grid)).all()
-
-
