@@ -171,7 +171,7 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = {
-    "demo": Command("Train on the g-and-k task, infer from contaminated data, and write a report.", _demo),
+    "demo": Command("Train on g-and-k, infer from contaminated data, write a report.", _demo),
     "simulate": Command("Run your own simulator, on one core or many, and store what it makes.", _simulate),
     "train": Command("Train a method on stored simulations.", _train),
     "infer": Command("Apply a saved model to observations in a CSV file, one observation per row.", _infer),
@@ -184,10 +184,7 @@ COMMANDS = {
         "not, 2 if it could not be told.",
         _certify,
     ),
-    "explore": Command(
-        "Serve a page on this machine: drag an observation, and watch posterior, weights and NLE's answer move.",
-        _explore,
-    ),
+    "explore": Command("Drag an observation on a local page, and watch.", _explore),
     "reproduce": Command("Run an experiment of the paper, or another one, and score the posteriors.", _reproduce),
     "bench": Command("Measure what this machine does: training, posteriors, compilation; a minute or two.", _bench),
     "doctor": Command("Tell whether all works here: versions, devices, the cache of compiled programs.", _doctor),

@@ -51,6 +51,7 @@ class Page:
         self._show_certificate()
         for root in widgets.laid_out(self._plot, self._marginals, self._use):
             document.add_root(root)
+        widgets.written(document, self._sources)
         document.template = widgets.TEMPLATE
         document.template_variables["script"] = widgets.script()
         document.title = shorten(title, 200)

@@ -79,9 +79,8 @@ def local_server(explorer: Explorer[Any], *, port: int, title: str) -> tuple[Bas
     try:
         listening = socket.create_server((_ADDRESS, port))
     except OSError as error:
-        raise InputError(
-            f"`--port` {port} cannot be used ({os.strerror(error.errno or 0)}). Choose another, or 0 for any that is free."
-        ) from error
+        why = os.strerror(error.errno or 0)
+        raise InputError(f"`--port` {port} cannot be used ({why}). Choose another, or 0 for a free one.") from error
     listening.setblocking(False)
     port = listening.getsockname()[1]
     hosts = tuple(f"{host}:{port}" for host in _HOSTS)

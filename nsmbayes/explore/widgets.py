@@ -69,6 +69,13 @@ def sources() -> Sources:
     return Sources(*(ColumnDataSource(name=name) for name in Sources._fields))
 
 
+def written(document: Any, tables: Sources) -> None:
+    """Let text appear on the page when it is ready, and whenever it changes."""
+    write = CustomJS(args={"words": tables.words}, code="window.nsmExplore.write(words)")
+    tables.words.js_on_change("data", write)
+    document.js_on_event("document_ready", write)
+
+
 def data_figure(tables: Sources, *, flat: bool) -> Any:
     """The rows, which can be dragged; for one column (`flat`) along the axis, at the height of their weight."""
     plot = figure(
@@ -88,16 +95,14 @@ def data_figure(tables: Sources, *, flat: bool) -> Any:
         plot.yaxis.axis_label = "weight"
     dots: Any = {"size": 11, "fill_color": "colour", "line_color": "edge", "line_width": 2, "fill_alpha": 0.75}
     plot.scatter("x", "y", source=tables.points, **dots)
-    shared = {"figure": plot, "flat": flat, "points": tables.points, "moved": tables.moved, "answered": tables.answered}
+    # a table belongs to the page, and is kept in step with it, only if something on the page refers to it
+    shared = {"figure": plot, "flat": flat, **tables._asdict()}
     for event, call in (
         ("panstart", "start(figure, points, cb_obj)"),
         ("pan", "move(points, moved, flat, cb_obj)"),
         ("panend", "end(points, moved, flat, cb_obj)"),
     ):
         plot.js_on_event(event, CustomJS(args=shared, code=f"window.nsmExplore.{call}"))
-    words = CustomJS(args={"words": tables.words}, code="window.nsmExplore.write(words)")
-    tables.words.js_on_change("data", words)
-    plot.js_on_event("document_ready", words)
     answer = CustomJS(args=shared, code="window.nsmExplore.answer(points, answered, flat)")
     tables.answered.js_on_change("data", answer)
     return plot
