@@ -13,12 +13,12 @@ from bench.timing import Row
 from nsmbayes._internal.columns import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support import browser  # noqa: E402  # pyright: ignore[reportMissingImports]
+from support import browser  # pyright: ignore[reportMissingImports]
 
 TINY = {"simulations": 1000, "epochs": 1, "n": 30, "moves": 3, "drags": 1}
 MISSING = f"the benchmark needs a browser: {browser.missing()}" if browser.missing() else ""
 _MODELS = {"gnk": nsm.NSMBayesConj, "sir": nsm.NSMBayesAmortised}
-_PIXELS = 150  # of a drag, there and back
+_PIXELS = 150  # of a drag
 
 
 def run(simulations: int = 20_000, epochs: int = 20, n: int = 100, moves: int = 40, drags: int = 4) -> list[Row]:
@@ -60,7 +60,8 @@ def _row(name: str, kind: Any, simulations: int, epochs: int, n: int, moves: int
 def _latencies(driver: Any, n: int, moves: int, drags: int) -> list[float]:
     """Of rows spread over the data; between two drags everything is fitted again."""
     for k in range(drags):
-        there = _PIXELS if k % 2 == 0 else -_PIXELS
-        browser.drag(driver, k * n // drags, there, steps=moves, pause=0.03)
+        row = k * n // drags
+        place, _ = driver.execute_script(browser.PLACE, row)
+        browser.drag(driver, row, _PIXELS if place < 2 * _PIXELS else -_PIXELS, steps=moves, pause=0.03)
         browser.wait(driver, "return document.getElementById('nsm-status').innerText.startsWith('At rest')")
     return browser.latencies(driver)
