@@ -7,7 +7,7 @@ JOBS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo reproduce test test-slow test-baselines test-bench test-interop lint fuzz attacks lock verify sbom bench bench-check
+.PHONY: demo reproduce test test-slow test-browser test-baselines test-bench test-interop lint fuzz attacks lock verify sbom bench bench-check
 .PHONY: bench-sbi dist clean help
 
 help:  ## list the targets
@@ -25,6 +25,9 @@ test: $(VENV)/.dev  ## install and run the tests
 
 test-slow: $(VENV)/.dev  ## install and run the slow tests: pages of the docs, many columns, killed runs
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow tests
+
+test-browser: $(VENV)/.dev  ## the page of nsmbayes explore in a real browser; needs chromium and chromedriver
+	$(BIN)/python -m pytest -m slow tests/explore
 
 test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests that need them
 	$(INTEROP)/bin/python -m pytest tests/interop

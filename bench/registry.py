@@ -13,6 +13,7 @@ from bench import (
     columns,
     conj_training,
     devices,
+    explore,
     general,
     identity,
     influence,
@@ -65,6 +66,7 @@ BENCHMARKS = {
         "surrogate": surrogate,
         "campaigns": campaigns,
         "devices": devices,
+        "explore": explore,
         "sbi": sbi,
     }.items()
 }

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import browser
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -15,11 +16,12 @@ NAMES = (
     "conj", "calibration", "columns", "parameters", "budget", "large", "observations", "batch", "mcd", "simulators",
     "amortised", "memory", "influence", "general", "identity", "surrogate", "campaigns", "devices",
 )  # fmt: skip
-BESIDE_SBI = "sbi"  # runs where sbi is installed: see tests/interop
+IN_BROWSER = pytest.param("explore", marks=pytest.mark.skipif(bool(browser.missing()), reason=browser.missing()))
+APART = ("explore", "sbi")  # sbi: runs where that is installed, see tests/interop
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, IN_BROWSER])
 def test_every_benchmark_runs_and_writes_valid_json(name, tmp_path):
     # A process of its own: benchmarks empty JAX's compilation caches, which other tests share.
     command = [sys.executable, "-W", "error", "-m", "bench", name, "--tiny", "--out", str(tmp_path)]
@@ -46,7 +48,7 @@ def test_an_unknown_benchmark_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["no-such"])
     assert stopped.value.code == 2
-    assert f"there are {', '.join((*NAMES, BESIDE_SBI))}" in capsys.readouterr().err
+    assert f"there are {', '.join((*NAMES, *APART))}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
@@ -56,7 +58,7 @@ def test_stored_results_are_of_the_full_sizes(path):
         assert all(value > 0 for value in document["ratios"].values())
         return
     assert document["name"] == path.stem
-    assert path.stem in (*NAMES, BESIDE_SBI)
+    assert path.stem in (*NAMES, *APART)
     sizes = [size for value in document["sizes"].values() for size in (value if isinstance(value, list) else [value])]
     assert max(size for size in sizes if isinstance(size, int)) >= 100
 

@@ -136,6 +136,12 @@ def _add_model_and_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
 
 
+def _explore(parser: argparse.ArgumentParser) -> None:
+    _add_model_and_data(parser)
+    parser.add_argument("--port", type=int, default=5006, help="where the page is served (default: 5006; 0: any)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
+
+
 def _reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help=f"one of {', '.join(EXPERIMENTS)}, or all for those of the paper")
     parser.add_argument("--methods", help=f"comma-separated, of {', '.join(METHODS)} (default: the experiment's)")
@@ -165,7 +171,7 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = {
-    "demo": Command("Train on the g-and-k task, infer from contaminated data, and write a report.", _demo),
+    "demo": Command("Train on g-and-k, infer from contaminated data, write a report.", _demo),
     "simulate": Command("Run your own simulator, on one core or many, and store what it makes.", _simulate),
     "train": Command("Train a method on stored simulations.", _train),
     "infer": Command("Apply a saved model to observations in a CSV file, one observation per row.", _infer),
@@ -178,6 +184,7 @@ COMMANDS = {
         "not, 2 if it could not be told.",
         _certify,
     ),
+    "explore": Command("Drag an observation on a local page, and watch.", _explore),
     "reproduce": Command("Run an experiment of the paper, or another one, and score the posteriors.", _reproduce),
     "bench": Command("Measure what this machine does: training, posteriors, compilation; a minute or two.", _bench),
     "doctor": Command("Tell whether all works here: versions, devices, the cache of compiled programs.", _doctor),

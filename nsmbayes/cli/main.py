@@ -1,4 +1,4 @@
-"""The command line: nsmbayes demo | simulate | train | infer | diagnose | certify | reproduce | bench | doctor | ..."""
+"""The command line: nsmbayes demo | simulate | train | infer | diagnose | certify | explore | reproduce | ..."""
 
 import argparse
 import importlib

@@ -15,10 +15,13 @@ from nsmbayes.weights.base import Weight
 _FLATTEST, _STEEPEST = 1e-30, 1e30
 
 
-def imq_squared(r: Float[Array, ""], zeta: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(1 + r²)^(-2/ζ) and its derivative -(4/ζ) r/(1 + r²) (1 + r²)^(-2/ζ)."""
+def imq_squared(r: Float[Array, ""], zeta: float | Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """(1 + r²)^(-2/ζ) and its derivative -(4/ζ) r/(1 + r²) (1 + r²)^(-2/ζ); ζ as an array can be traced."""
     r = jnp.asarray(r)
-    power = min(max(2 / zeta, _FLATTEST), _STEEPEST)
+    if isinstance(zeta, int | float):
+        power = min(max(2 / zeta, _FLATTEST), _STEEPEST)
+    else:
+        power = jnp.clip(2 / zeta, _FLATTEST, _STEEPEST)
     # For r > 1 everything is written in 1/r: r² overflows from 1e19 on in single precision.
     far = r > 1
     near_r, far_r = jnp.where(far, 0, r), jnp.where(far, r, 1)

@@ -43,7 +43,7 @@ def test_help_names_every_command(capsys):
     text = capsys.readouterr().out
     assert all(
         f"\n    {name}" in text
-        for name in ("demo", "simulate", "train", "infer", "diagnose", "certify", "reproduce", "bench")
+        for name in ("demo", "simulate", "train", "infer", "diagnose", "certify", "explore", "reproduce", "bench")
     )
     assert "exit codes: 0 done" in text
     assert len(text.splitlines()) <= 40  # one screen

@@ -38,6 +38,7 @@ ORDER: dict[str, tuple[str, ...] | None] = {
     "interop": None,
     "plotting": None,
     "report": None,
+    "explore": None,
     "": None,
     "experiments": None,
     "cli": None,
@@ -179,7 +180,8 @@ def test_importing_is_light_and_leaves_jax_alone(x64):
     """In a fresh process: optional libraries stay out, and the user's precision is what it was."""
     code = (
         "import sys, jax; before = jax.config.jax_enable_x64; import nsmbayes, nsmbayes.methods;"
-        "print(before, jax.config.jax_enable_x64, *sorted({'torch', 'sbi', 'arviz', 'flowjax'} & set(sys.modules)))"
+        "large = {'torch', 'sbi', 'arviz', 'flowjax', 'bokeh'} & set(sys.modules);"
+        "print(before, jax.config.jax_enable_x64, *sorted(large))"
     )
     environment = os.environ | {"JAX_ENABLE_X64": x64}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
