@@ -83,7 +83,8 @@ def last_run(page: str) -> str:
     run = known.get(f"docs/{page}.md")
     if run is None:
         return ""
-    return f"\n\n---\n\nThe code of this page was last run on {run['date']}: {run['seconds']:.0f} s, nsmbayes {run['version']}.\n"
+    how = f"{run['seconds']:.0f} s on a shared machine, nsmbayes {run['version']}"
+    return f"\n\n---\n\nThe code of this page was last run on {run['date']}: {how}.\n"
 
 
 def _toctree(pages: list[str], *, caption: str = "") -> str:
