@@ -26,6 +26,7 @@ LAST_RUN = DOCS / "last-run.json"
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _PAGE = re.compile(r"^\| \[[^]]+\]\(([\w-]+)\.md\)", re.MULTILINE)
 _ROOM = re.compile(r"^\| `(nsmbayes[\w.]*)` \|", re.MULTILINE)
+_TITLE = re.compile(r'^```(\w+) title="([^"]+)"$', re.MULTILINE)
 _MARKUP = re.compile(r"[|*]|(?<=\w)_(?!\w)")
 _ARRAY = re.compile(r"(?:jaxlib\._jax|numpy)\.(Array|ndarray)")
 _LOG = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ def _add(app: Sphinx, page: str, source: list[str]) -> None:
     elif page == "changelog":
         source[0] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
     else:
-        source[0] += last_run(page)
+        source[0] = _TITLE.sub(r"`\2`:\n\n```\1", source[0]) + last_run(page)
 
 
 def _write_reference(app: Sphinx) -> None:

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy import stats
 from tqdm.auto import tqdm
 
+from nsmbayes._internal.waiting import quiet
 from nsmbayes.calibration import region_level
 from nsmbayes.errors import ConvergenceError, InputError
 from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, Posterior, SampledPosterior
@@ -98,12 +99,12 @@ def _posteriors(
 ) -> Iterator[tuple[int, Any]]:
     """The posteriors with the numbers of their data sets; None where there is none."""
     if batch:
-        quiet = {"progress": False} if "progress" in inspect.signature(method.build_posteriors).parameters else {}
+        silent = {"progress": False} if "progress" in inspect.signature(method.build_posteriors).parameters else {}
         for start in range(0, len(x), _BATCH):
             some = x[start : start + _BATCH]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                found = method.build_posteriors(some, seed=seed + start, **options, **quiet)
+                found = method.build_posteriors(some, seed=seed + start, **options, **silent)
             problems.extend(str(each.message) for each in caught)
             for i in range(len(some)):
                 single = isinstance(found, ConjugateBatch)
@@ -111,7 +112,7 @@ def _posteriors(
         return
     for i, each in enumerate(x):
         posterior = None
-        with warnings.catch_warnings(record=True) as caught:
+        with quiet(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 posterior = method.build_posterior(each, seed=seed + i, **options)

@@ -239,7 +239,9 @@ class LikelihoodMethod(RefinableMethod):
             return np.clip(x, low - _ABSURD * (high - low), high + _ABSURD * (high - low))
 
     @abstractmethod
-    def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> GeneralisedPosterior:
+    def build_posterior(
+        self, x: Any, *, beta: float | None = None, seed: int = 0, progress: bool = True
+    ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained."""
 
     def build_posteriors(self, datasets: Sequence[Any], *, progress: bool = True, **options: Any) -> PosteriorBatch:
@@ -250,7 +252,7 @@ class LikelihoodMethod(RefinableMethod):
         if len(datasets) == 0:
             raise InputError("`datasets` must hold at least one data set.")
         bar = tqdm(datasets, desc="posteriors", disable=not progress)
-        return PosteriorBatch(tuple(self.build_posterior(each, **options) for each in bar))
+        return PosteriorBatch(tuple(self.build_posterior(each, progress=False, **options) for each in bar))
 
     def _posterior(
         self,

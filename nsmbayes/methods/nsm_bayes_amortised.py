@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.waiting import waiting
 from nsmbayes.calibration import InterpolatedProblem
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NLELoss, NSMSetting
@@ -82,6 +83,7 @@ class NSMBayesAmortised(NSMBayes):
         weight: Weight | None = None,
         missing: str | None = None,
         seed: int = 0,
+        progress: bool = True,
     ) -> AmortisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
@@ -92,13 +94,15 @@ class NSMBayesAmortised(NSMBayes):
             weight: another weight than the method's own.
             missing: not for this method; see `NSMBayes`.
             seed: for the sampler and the calibration.
+            progress: whether to say on a terminal what is being done, once it has taken two seconds.
         """
         if missing is not None:
             raise InputError(
                 "`missing` must be left out for NSMBayesAmortised. Missing cells are integrated out by NSMBayes, which "
                 "can use the same network: NSMBayes(prior).adopt(method)."
             )
-        return self._build(x, prior=prior, beta=beta, weight=weight, seed=seed, excess=True)
+        with waiting("posterior", progress=progress):
+            return self._build(x, prior=prior, beta=beta, weight=weight, seed=seed, excess=True)
 
     def build_posteriors(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
