@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import named_matrix
+from nsmbayes._internal.options import show_inherited_options
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration import CalibrationResult, SampledProblem, SurrogateCheck
@@ -66,6 +67,11 @@ class LikelihoodMethod(RefinableMethod):
     """
 
     amortised = "partially"
+
+    def __init_subclass__(cls) -> None:
+        """Show the options below on every method that passes them on."""
+        super().__init_subclass__()
+        show_inherited_options(cls)
 
     def __init__(
         self,

@@ -66,8 +66,6 @@ class NSMBayes(LikelihoodMethod):
         whiten: compute the loss in whitened coordinates; if not, in the user's units, as in the paper.
         calibration: how beta is chosen where `build_posterior` is not given one: a `PathCalibration` (default), a
             `ReweightingCalibration` (the paper's Algorithm 2), or None for beta = 1.
-        options: those of `NLE`: surrogate, grid_steps, scaling, sampler, chains, warmup, draws, parameter_names,
-            x_names.
 
     Example:
         >>> import nsmbayes as nsm

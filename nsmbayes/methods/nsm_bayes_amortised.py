@@ -42,11 +42,12 @@ class NSMBayesAmortised(NSMBayes):
     its values at a few dozen reference parameters around the posterior, so that a data set is a few small matrices,
     sums over its observations (`losses.interpolated`): the density of theta costs the same for any number of them,
     `update` adds to the sums, and another prior or learning rate needs nothing else. How far the log density is off is
-    measured for every posterior, and said in its summary.
+    measured for every posterior, and said in its summary. The surrogate must be a mixture density network, and there
+    must be noise levels.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
-        options: those of `NSMBayes`. The surrogate must be a mixture density network, and there must be noise levels.
+        options: those of `NSMBayes`.
 
     Example:
         >>> import nsmbayes as nsm
