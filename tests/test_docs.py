@@ -22,6 +22,7 @@ from tools import run_docs
 
 RUN = (
     "README.md",
+    "docs/quickstart.md",
     "docs/tutorial-gnk.md",
     "docs/your-own-simulator.md",
     "docs/campaigns.md",
