@@ -29,6 +29,7 @@ _ROOM = re.compile(r"^\| `(nsmbayes[\w.]*)` \|", re.MULTILINE)
 _TITLE = re.compile(r'^```(\w+) title="([^"]+)"$', re.MULTILINE)
 _MARKUP = re.compile(r"[|*]|(?<=\w)_(?!\w)")
 _ARRAY = re.compile(r"(?:jaxlib\._jax|numpy)\.(Array|ndarray)")
+_ATTRIBUTES = ("attribute", "data", "property")
 _LOG = logging.getLogger(__name__)
 
 
@@ -50,12 +51,12 @@ def rooms() -> list[str]:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """The names that a module offers: those of `__all__`, or those of ours that have no underscore."""
+    """The names that a module offers: those of `__all__`, or all that were made in it and have no underscore."""
     listed = getattr(module, "__all__", None)
     if listed is not None:
         return [name for name in listed if not name.startswith("_")]
-    ours = vars(module).items()
-    return [name for name, value in ours if name[0] != "_" and getattr(value, "__module__", "").startswith("nsmbayes")]
+    found = {name: getattr(value, "__module__", "") for name, value in vars(module).items() if name[0] != "_"}
+    return [name for name, home in found.items() if f"{home}.".startswith(f"{module.__name__}.")]
 
 
 def room_page(name: str, homes: list[str]) -> str:
@@ -137,6 +138,14 @@ def _escape_docstring(app: Sphinx, what: str, name: str, value: Any, options: An
         example = line.lstrip().startswith((">>>", "...")) or (example and bool(line.strip()))
         if not example:
             lines[number] = as_plain_text(line)
+    if what in _ATTRIBUTES:
+        app.env.temp_data[name] = list(lines)
+
+
+def _restore_attribute(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """After napoleon, which takes what stands before a colon in the docstring of an attribute for its type."""
+    if what in _ATTRIBUTES:
+        lines[:] = app.env.temp_data.pop(name)
 
 
 def _shorten_signature(
@@ -162,6 +171,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (_visit_math, None), (_visit_math, None))
     app.connect("builder-inited", _write_reference)
     app.connect("autodoc-process-docstring", _escape_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", _restore_attribute, priority=600)
     app.connect("autodoc-process-signature", _shorten_signature)
     app.connect("source-read", _add)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
