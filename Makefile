@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo reproduce test test-slow test-browser test-baselines test-bench test-interop lint fuzz attacks lock verify sbom bench bench-check
-.PHONY: bench-sbi dist clean help
+.PHONY: bench-sbi docs docs-serve test-docs dist clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -43,6 +43,15 @@ lint: $(VENV)/.dev  ## ruff and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+docs: $(VENV)/.dev  ## build the documentation site into build/docs; warnings are errors
+	$(BIN)/python -m sphinx -b html -W --keep-going -q -d build/doctrees docs build/docs
+
+docs-serve: docs  ## build the documentation site and show it at http://127.0.0.1:8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/docs 8000
+
+test-docs: $(VENV)/.dev  ## run the pages that no test runs, one by one, and note when: about half an hour
+	$(BIN)/python -m tools.run_docs
+
 fuzz: $(VENV)/.dev  ## a minute of random files for the CSV reader and the model loader
 	$(BIN)/python -m attacks.fuzz --seconds 60
 
@@ -50,7 +59,7 @@ attacks: $(VENV)/.dev  ## 1,000 hostile models, 100 files, 100 kills, 500 poster
 	$(BIN)/python -m attacks all
 
 lock: $(VENV)/.dev  ## write the checksums of all packages to hashes.txt, after a change of constraints.txt
-	$(BIN)/python -m pip install --quiet --dry-run --ignore-installed --report - ".[dev]" | $(BIN)/python -m tools.lock
+	$(BIN)/python -m pip install --quiet --dry-run --ignore-installed --report - ".[dev,docs]" | $(BIN)/python -m tools.lock
 
 verify: $(VENV)/.dev  ## compare what the index offers with hashes.txt; nothing is installed
 	PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --dry-run --ignore-installed --no-deps --require-hashes -r hashes.txt
@@ -84,7 +93,7 @@ $(VENV)/.package: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.package
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[dev,docs]"
 	touch $@
 
 # torch by this very spelling and before all else: another may bring gigabytes of CUDA along.

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.waiting import stage
 from nsmbayes.losses import NLELoss
 from nsmbayes.losses.cells import Cells
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
@@ -136,6 +137,7 @@ def find_suspects(
     such weights, since they take genuine tails away; and from the parameter that is closest to all observations in
     Hellinger's distance.
     """
+    stage("which observations are too many?")
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
     some = x[rows]
     own = np.arange(len(some))

@@ -1,6 +1,7 @@
 """The code in README and tutorials runs as printed, and no link or figure of the documentation is missing."""
 
 import ast
+import datetime
 import importlib
 import json
 import re
@@ -17,9 +18,11 @@ from support.synthetic import synthetic_result
 
 from nsmbayes.cli import main
 from nsmbayes.experiments import catalogue
+from tools import run_docs
 
 RUN = (
     "README.md",
+    "docs/quickstart.md",
     "docs/tutorial-gnk.md",
     "docs/your-own-simulator.md",
     "docs/campaigns.md",
@@ -27,7 +30,8 @@ RUN = (
     "docs/calibration-map.md",
     "docs/verdict.md",
 )
-TOO_LONG = ("docs/tutorial-sir.md", "docs/tutorial-radio.md", "docs/tutorial-newcomb.md", "docs/tutorial-stars.md")
+TRAINS_NOTHING = ("docs/concepts.md", "docs/excess.md", "docs/surrogates.md", "docs/reproducing.md")
+BESIDE_SBI = ("docs/coming-from-sbi.md",)  # tests/interop runs it
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 ELSEWHERE = ("LocalCluster", "SLURMCluster", "KubeCluster")  # blocks that need a cluster, or take long
@@ -84,6 +88,44 @@ def test_code_runs_in_order(page, tmp_path, monkeypatch):
     assert trained, "the page trains nothing that this test can shorten"
 
 
+@pytest.mark.parametrize("page", TRAINS_NOTHING)
+def test_code_that_trains_nothing_runs(page):
+    namespace = {"__name__": "page"}
+    for language, line, code in blocks(page):
+        if language == "python":
+            exec(compile("\n" * (line - 1) + code, ROOT / page, "exec"), namespace)
+    assert len(namespace) > 2
+
+
+def test_every_page_with_code_is_run_somewhere():
+    with_code = {page for page in PAGES if any(language == "python" for language, _, _ in blocks(page))}
+    assert sorted([*RUN, *TRAINS_NOTHING, *BESIDE_SBI, *run_docs.PAGES]) == sorted(with_code)
+
+
+@pytest.mark.parametrize("page", run_docs.PAGES)
+def test_code_that_is_run_by_hand_was_run_as_it_stands(page):
+    noted = json.loads(run_docs.LAST_RUN.read_text(encoding="utf-8"))[page]
+    assert noted["code"] == run_docs.checksum(page), f"run python -m tools.run_docs {page}, and refresh its output"
+    assert datetime.date.fromisoformat(noted["date"]) <= datetime.datetime.now(datetime.UTC).date()
+    assert noted["seconds"] > 0
+
+
+def test_a_page_that_is_run_by_hand_is_noted(tmp_path, monkeypatch, capsys):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "good.md").write_text("Text\n\n```python\nprint(1 + 1)\n```\n\n```text\n2\n```\n")
+    (tmp_path / "docs" / "bad.md").write_text("```python\n1 / 0\n```\n")
+    for name, value in {"ROOT": tmp_path, "WORK": tmp_path / "work", "LAST_RUN": tmp_path / "runs.json"}.items():
+        monkeypatch.setattr(run_docs, name, value)
+    monkeypatch.setattr(run_docs, "PAGES", ("docs/good.md", "docs/bad.md"))
+    assert run_docs.main(["docs/other.md"]) == 2
+    assert run_docs.main(["docs/good.md"]) == 0
+    assert run_docs.main([]) == 1
+    assert (tmp_path / "work" / "good" / "output.txt").read_text() == "# line 4\n2\n"
+    assert "ZeroDivisionError" in (tmp_path / "work" / "bad" / "errors.txt").read_text()
+    assert list(json.loads((tmp_path / "runs.json").read_text())) == ["docs/good.md"]
+    assert "docs/bad.md ... failed" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_code_is_code(page):
     for language, line, code in blocks(page):
@@ -91,7 +133,7 @@ def test_code_is_code(page):
             compile("\n" * (line - 1) + code, ROOT / page, "exec")
 
 
-@pytest.mark.parametrize("page", TOO_LONG)
+@pytest.mark.parametrize("page", run_docs.PAGES)
 def test_code_that_takes_minutes_parses_and_its_imports_work(page):
     trees = [ast.parse(code) for language, _, code in blocks(page) if language == "python"]
     imports = [node for tree in trees for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]

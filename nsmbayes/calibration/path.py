@@ -16,6 +16,7 @@ from jaxtyping import Float
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
+from nsmbayes._internal.waiting import stage
 from nsmbayes.calibration.base import (
     Calibration,
     CalibrationResult,
@@ -79,6 +80,7 @@ class PathCalibration(Calibration[SampledProblem]):
 
     def calibrate(self, problem: SampledProblem, *, seed: int) -> CalibrationResult:
         """The learning rate for the data behind `problem`."""
+        stage("sampling, and calibrating the learning rate")
         counts = problem.resample_counts(self.bootstraps, np.random.default_rng(seed))
         target, draws = problem.draw(self.largest, seed)
         positions = draws.flat if draws.flat.shape[1] > FEW else draws.flat[:: -(-len(draws.flat) // _JUDGED)]

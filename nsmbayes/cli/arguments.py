@@ -45,10 +45,11 @@ exit codes: 0 done; 1 certify: not robust, doctor: a problem; 2 an error; 130 Ct
 
 
 class Command(NamedTuple):
-    """What `--help` says about a command, and the function that adds its options."""
+    """What `--help` says about a command, the function that adds its options, and calls to begin with."""
 
     summary: str
     add_options: Callable[[argparse.ArgumentParser], None]
+    examples: tuple[str, ...] = ()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,7 +63,13 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"nsmbayes {__version__}")
     commands = top.add_subparsers(required=True, metavar="command", dest="command")
     for name, command in COMMANDS.items():
-        sub = commands.add_parser(name, help=command.summary, description=command.summary)
+        sub = commands.add_parser(
+            name,
+            help=command.summary,
+            description=command.summary,
+            epilog="\n  ".join(["examples:", *command.examples]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         command.add_options(sub)
         sub.add_argument("--quiet", action="store_true", help="no progress bars")
     return top
@@ -74,6 +81,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--simulations", type=int, default=100_000)
     parser.add_argument("--observations", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="file for errors, coverage and seconds of each method")
 
 
 def _simulate(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +96,7 @@ def _simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, help="seconds that a call of the simulator may take")
     parser.add_argument("--max-failures", type=float, default=0.05, help="fraction that may fail (default: 0.05)")
     parser.add_argument("--status", type=Path, metavar="CAMPAIGN", help="tell how far a campaign is, and do nothing")
+    parser.add_argument("--json", type=Path, help="file for how far the campaign is")
 
 
 def _train(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +110,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drop-failures", action="store_true", help="train without the rows that failed, and say so")
     parser.add_argument("--overwrite", action="store_true", help="replace a model")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="file for how training went")
 
 
 def _infer(parser: argparse.ArgumentParser) -> None:
@@ -108,6 +118,7 @@ def _infer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="folder for posterior.json, draws.csv and report.html")
     parser.add_argument("--draws", type=int, default=1000, help="posterior draws to write (default: 1000)")
     parser.add_argument("--netcdf", type=Path, help="file for all groups that ArviZ reads, e.g. out.nc")
+    parser.add_argument("--json", type=Path, help="file for mean, covariance, weights, verdict and warnings")
 
 
 def _diagnose(parser: argparse.ArgumentParser) -> None:
@@ -167,26 +178,77 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh"), help='e.g. eval "$(nsmbayes completion bash)"')
+    parser.add_argument("shell", choices=("bash", "zsh"), help="which shell")
 
 
 COMMANDS = {
-    "demo": Command("Train on g-and-k, infer from contaminated data, write a report.", _demo),
-    "simulate": Command("Run your own simulator, on one core or many, and store what it makes.", _simulate),
-    "train": Command("Train a method on stored simulations.", _train),
-    "infer": Command("Apply a saved model to observations in a CSV file, one observation per row.", _infer),
+    "demo": Command(
+        "Train on the g-and-k task, infer from contaminated data, and write a report.",
+        _demo,
+        ("nsmbayes demo --out demo", "nsmbayes demo --simulations 20000 --observations 50 --json demo.json"),
+    ),
+    "simulate": Command(
+        "Run your own simulator, on one core or many, and store what it makes.",
+        _simulate,
+        (
+            "nsmbayes simulate my_module:simulator --prior prior.json -m 10000 --out campaign.zarr",
+            "nsmbayes simulate my_module:simulator --prior prior.json -m 20000 --out campaign.zarr --workers 4",
+            "nsmbayes simulate --status campaign.zarr",
+        ),
+    ),
+    "train": Command(
+        "Train a method on stored simulations.",
+        _train,
+        (
+            "nsmbayes train campaign.zarr --out model",
+            "nsmbayes train campaign.zarr --out model --method nsm-bayes-amortised --overwrite --json training.json",
+        ),
+    ),
+    "infer": Command(
+        "Apply a saved model to observations in a CSV file, one observation per row.",
+        _infer,
+        ("nsmbayes infer model data.csv --out result", "nsmbayes infer model data.csv --json posterior.json"),
+    ),
     "diagnose": Command(
         "Outliers, or a wrong simulator? Compare the data with the simulations, and write a page.",
         _diagnose,
+        (
+            "nsmbayes diagnose model data.csv --out diagnosis",
+            "nsmbayes diagnose model data.csv --simulator my_module:simulator --json diagnosis.json",
+        ),
     ),
     "certify": Command(
         "Certify the robustness of a posterior, and list the observations it distrusts. Exits with 0 if robust, 1 if "
         "not, 2 if it could not be told.",
         _certify,
+        ("nsmbayes certify model data.csv", "nsmbayes certify model data.csv --outliers 5 --json certificate.json"),
     ),
-    "explore": Command("Drag an observation on a local page, and watch.", _explore),
-    "reproduce": Command("Run an experiment of the paper, or another one, and score the posteriors.", _reproduce),
-    "bench": Command("Measure what this machine does: training, posteriors, compilation; a minute or two.", _bench),
-    "doctor": Command("Tell whether all works here: versions, devices, the cache of compiled programs.", _doctor),
-    "completion": Command("Print a script that completes commands and options in a shell.", _completion),
+    "explore": Command(
+        "Drag an observation on a local page, and watch.",
+        _explore,
+        ("nsmbayes explore model data.csv", "nsmbayes explore model data.csv --port 5010"),
+    ),
+    "reproduce": Command(
+        "Run an experiment of the paper, or another one, and score the posteriors.",
+        _reproduce,
+        (
+            "nsmbayes reproduce gnk --methods nle,nsm-bayes --repeats 3 --json rows.json",
+            "nsmbayes reproduce all --resume --out reproduction",
+        ),
+    ),
+    "bench": Command(
+        "Measure what this machine does: training, posteriors, compilation; a minute or two.",
+        _bench,
+        ("nsmbayes bench --json speed.json",),
+    ),
+    "doctor": Command(
+        "Tell whether all works here: versions, devices, the cache of compiled programs.",
+        _doctor,
+        ("nsmbayes doctor", "nsmbayes doctor --json found.json"),
+    ),
+    "completion": Command(
+        "Print a script that completes commands and options in a shell.",
+        _completion,
+        ('eval "$(nsmbayes completion bash)"',),
+    ),
 }

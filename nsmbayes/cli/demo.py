@@ -1,11 +1,13 @@
 """Train on the g-and-k task, infer from contaminated data, and write a report."""
 
 import argparse
+import json
 import time
 from typing import Any
 
 from nsmbayes import tasks
 from nsmbayes._internal.columns import Table
+from nsmbayes._internal.files import write_text
 from nsmbayes.methods import NLE, NSMBayes, NSMBayesAmortised, NSMBayesConj
 from nsmbayes.report import write_report
 
@@ -67,4 +69,15 @@ def run(options: argparse.Namespace) -> int:
     print(
         f"\nReport: {page}\nModels: {options.out / robust.name} and {options.out / conjugate.name}, for nsmbayes infer"
     )
+    if options.json is not None:
+        rows = [
+            {
+                "method": label,
+                "mse": float(posterior.mse(task.theta_true)),
+                "covered": bool(posterior.contains(task.theta_true)),
+                "infer_s": seconds[label],
+            }
+            for label, posterior in posteriors.items()
+        ]
+        write_text(options.json, json.dumps({"task": task.name, "rows": rows}, indent=2, allow_nan=False) + "\n")
     return 0

@@ -96,11 +96,13 @@ def _discard_closed_output() -> bool:
 
 def _run(options: argparse.Namespace, effort: "Effort | None") -> int:
     """Import the command, and with it JAX, only now that there is something to run."""
+    from nsmbayes._internal.waiting import quiet
     from nsmbayes.experiments import Effort
     from nsmbayes.training import interrupts_are_final
 
     options.effort = Effort() if effort is None else effort
-    with interrupts_are_final():  # a command that was interrupted does not go on with half of a network
+    # a command that was interrupted does not go on with half of a network
+    with quiet(options.quiet), interrupts_are_final():
         return importlib.import_module(f"nsmbayes.cli.{options.command}").run(options)
 
 

@@ -2,11 +2,14 @@
 
 import argparse
 import importlib
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nsmbayes._internal.files import write_text
 from nsmbayes.errors import InputError
 from nsmbayes.plotting import plot_failures
 from nsmbayes.plotting.style import save
@@ -16,7 +19,7 @@ from nsmbayes.simulators.campaigns import Campaign, read_prior, simulate
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.status is not None:
-        _tell(Campaign(options.status))
+        _tell(Campaign(options.status), options.json)
         return 0
     for name, flag in (
         ("simulator", "module:simulator"),
@@ -44,13 +47,15 @@ def run(options: argparse.Namespace) -> int:
         parameter_names=names,
         progress=not options.quiet,
     )
-    _tell(campaign)
+    _tell(campaign, options.json)
     return 0
 
 
-def _tell(campaign: Campaign) -> None:
+def _tell(campaign: Campaign, file: Path | None) -> None:
     progress = campaign.progress()
     print(progress.describe())
+    if file is not None:
+        write_text(file, json.dumps({"campaign": str(campaign.path)} | asdict(progress), indent=2) + "\n")
     if progress.failed:
         print(campaign.failures().describe())
         folder = campaign.path.parent

@@ -1,9 +1,11 @@
 """Train a method on a campaign, and save it."""
 
 import argparse
+import json
 from typing import Any
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.files import write_text
 from nsmbayes.errors import InputError
 from nsmbayes.methods import METHODS, SurrogateMethod
 from nsmbayes.simulators.campaigns import Campaign, read_prior
@@ -27,4 +29,16 @@ def run(options: argparse.Namespace) -> int:
     if method.dropped:
         print(f"{method.dropped:.2%} of the simulations failed and were dropped.")
     print(f"Model: {options.out}")
+    if options.json is not None:
+        document = {
+            "method": method.name,
+            "model": str(options.out),
+            "simulations": method.simulations_used,
+            "dropped_simulations": method.dropped,
+            "epochs": len(history.train_loss),
+            "best_validation_loss": history.best_validation_loss,
+            "seconds": history.seconds,
+            "stopped": str(history.stopped),
+        }
+        write_text(options.json, json.dumps(document, indent=2, allow_nan=False) + "\n")
     return 0

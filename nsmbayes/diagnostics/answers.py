@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy import stats
 from tqdm.auto import tqdm
 
+from nsmbayes._internal.waiting import quiet
 from nsmbayes.calibration import region_level
 from nsmbayes.errors import ConvergenceError, InputError
 from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, Posterior, SampledPosterior
@@ -110,12 +111,12 @@ def _posteriors(
     """The posteriors with the numbers of their data sets; None where there is none."""
     if batch:
         known, few = inspect.signature(method.build_posteriors).parameters, {"progress": False, "draws": _CHAIN}
-        quiet = {name: value for name, value in few.items() if name in known}
+        silent = {name: value for name, value in few.items() if name in known}
         for start in range(0, len(x), _BATCH):
             some = x[start : start + _BATCH]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                found = method.build_posteriors(some, seed=seed + start, **options, **quiet)
+                found = method.build_posteriors(some, seed=seed + start, **options, **silent)
             problems.extend(str(each.message) for each in caught)
             for i in range(len(some)):
                 gaussian = isinstance(found, ConjugateBatch)
@@ -123,7 +124,7 @@ def _posteriors(
         return
     for i, each in enumerate(x):
         posterior = None
-        with warnings.catch_warnings(record=True) as caught:
+        with quiet(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 posterior = method.build_posterior(each, seed=seed + i, **options)

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.columns import named_matrix
+from nsmbayes._internal.options import show_inherited_options
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration import CalibrationResult, SampledProblem, SurrogateCheck
@@ -66,6 +67,11 @@ class LikelihoodMethod(RefinableMethod):
     """
 
     amortised = "partially"
+
+    def __init_subclass__(cls) -> None:
+        """Show the options below on every method that passes them on."""
+        super().__init_subclass__()
+        show_inherited_options(cls)
 
     def __init__(
         self,
@@ -239,7 +245,9 @@ class LikelihoodMethod(RefinableMethod):
             return np.clip(x, low - _ABSURD * (high - low), high + _ABSURD * (high - low))
 
     @abstractmethod
-    def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> GeneralisedPosterior:
+    def build_posterior(
+        self, x: Any, *, beta: float | None = None, seed: int = 0, progress: bool = True
+    ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained."""
 
     def build_posteriors(self, datasets: Sequence[Any], *, progress: bool = True, **options: Any) -> PosteriorBatch:
@@ -250,7 +258,7 @@ class LikelihoodMethod(RefinableMethod):
         if len(datasets) == 0:
             raise InputError("`datasets` must hold at least one data set.")
         bar = tqdm(datasets, desc="posteriors", disable=not progress)
-        return PosteriorBatch.of([self.build_posterior(each, **options) for each in bar])
+        return PosteriorBatch.of([self.build_posterior(each, progress=False, **options) for each in bar])
 
     def _posterior(
         self,

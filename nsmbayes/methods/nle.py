@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.waiting import waiting
 from nsmbayes.calibration import SampledProblem
 from nsmbayes.losses import NLESetting
 from nsmbayes.losses.missing import MarginalSetting
@@ -37,12 +38,19 @@ class NLE(LikelihoodMethod):
         return cls(prior, **(choices | options))
 
     def build_posterior(
-        self, x: Any, *, beta: float | None = None, missing: str | None = None, seed: int = 0
+        self,
+        x: Any,
+        *,
+        beta: float | None = None,
+        missing: str | None = None,
+        seed: int = 0,
+        progress: bool = True,
     ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
         `beta` other than 1 raises the likelihood to a power. With missing="marginalise" cells of `x` that are NaN are
-        integrated out, exactly, where the surrogate is a mixture.
+        integrated out, exactly, where the surrogate is a mixture. With `progress`, what takes longer than two seconds
+        is said on a terminal.
         """
         x, seed = self._observations(x, missing), checks.integer(seed, "seed")
         power = 1.0 if beta is None else checks.positive(beta, "beta")
@@ -50,4 +58,5 @@ class NLE(LikelihoodMethod):
         if np.isnan(x).any():
             setting = MarginalSetting.of_nle(as_mixture(self.density))
         problem = SampledProblem(self.support, setting.loss(dequantised), len(x), self.sampler)
-        return self._posterior(x, dequantised, setting, problem, beta=power, calibration=None, seed=seed)
+        with waiting("posterior", progress=progress):
+            return self._posterior(x, dequantised, setting, problem, beta=power, calibration=None, seed=seed)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.waiting import stage, waiting
 from nsmbayes.calibration import (
     Calibration,
     CompressedProblem,
@@ -65,8 +66,6 @@ class NSMBayes(LikelihoodMethod):
         whiten: compute the loss in whitened coordinates; if not, in the user's units, as in the paper.
         calibration: how beta is chosen where `build_posterior` is not given one: a `PathCalibration` (default), a
             `ReweightingCalibration` (the paper's Algorithm 2), or None for beta = 1.
-        options: those of `NLE`: surrogate, grid_steps, scaling, sampler, chains, warmup, draws, parameter_names,
-            x_names.
 
     Example:
         >>> import nsmbayes as nsm
@@ -125,6 +124,7 @@ class NSMBayes(LikelihoodMethod):
         weight: Weight | None = None,
         missing: str | None = None,
         seed: int = 0,
+        progress: bool = True,
     ) -> GeneralisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
@@ -139,8 +139,15 @@ class NSMBayes(LikelihoodMethod):
             missing: "marginalise" if cells of `x` that are NaN were not observed: they are integrated out, exactly,
                 where the surrogate is a mixture, and rows are weighted by the columns that they have.
             seed: for the sampler and the calibration.
+            progress: whether to say on a terminal what is being done, once it has taken two seconds.
         """
         x, seed = self._observations(x, missing), checks.integer(seed, "seed")
+        with waiting("posterior", progress=progress):
+            return self._sampled(x, beta, weight, seed)
+
+    def _sampled(
+        self, x: Float[np.ndarray, "n d_x"], beta: float | None, weight: Weight | None, seed: int
+    ) -> GeneralisedPosterior:
         dequantised = self._dequantise(x, seed, 1)
         if self._weight(x, weight).decays:
             dequantised = self._reined_in(dequantised)
@@ -190,6 +197,7 @@ class NSMBayes(LikelihoodMethod):
 
         Without `lower` the learning rate stays as it is.
         """
+        stage("checking the surrogate")
         test = self.surrogate_test()
         if test is None:
             return None, beta

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.waiting import waiting
 from nsmbayes.calibration import InterpolatedProblem, PathCalibration
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NLELoss, NSMSetting
@@ -48,11 +49,12 @@ class NSMBayesAmortised(NSMBayes):
     its values at a few dozen reference parameters around the posterior, so that a data set is a few small matrices,
     sums over its observations (`losses.interpolated`): the density of theta costs the same for any number of them,
     `update` adds to the sums, and another prior or learning rate needs nothing else. How far the log density is off is
-    measured for every posterior, and said in its summary.
+    measured for every posterior, and said in its summary. The surrogate must be a mixture density network, and there
+    must be noise levels.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
-        options: those of `NSMBayes`. The surrogate must be a mixture density network, and there must be noise levels.
+        options: those of `NSMBayes`.
 
     Example:
         >>> import nsmbayes as nsm
@@ -89,6 +91,7 @@ class NSMBayesAmortised(NSMBayes):
         weight: Weight | None = None,
         missing: str | None = None,
         seed: int = 0,
+        progress: bool = True,
     ) -> AmortisedPosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
@@ -99,13 +102,15 @@ class NSMBayesAmortised(NSMBayes):
             weight: another weight than the method's own.
             missing: not for this method; see `NSMBayes`.
             seed: for the sampler and the calibration.
+            progress: whether to say on a terminal what is being done, once it has taken two seconds.
         """
         if missing is not None:
             raise InputError(
                 "`missing` must be left out for NSMBayesAmortised. Missing cells are integrated out by NSMBayes, which "
                 "can use the same network: NSMBayes(prior).adopt(method)."
             )
-        return self._build(x, prior=prior, beta=beta, weight=weight, seed=seed, excess=True)
+        with waiting("posterior", progress=progress):
+            return self._build(x, prior=prior, beta=beta, weight=weight, seed=seed, excess=True)
 
     def build_posteriors(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,

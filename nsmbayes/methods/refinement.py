@@ -10,6 +10,7 @@ from jaxtyping import Float
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision, in_double
 from nsmbayes._internal.random import seed_key
+from nsmbayes._internal.waiting import quiet
 from nsmbayes.errors import InputError
 from nsmbayes.methods.base import TrainedMethod
 from nsmbayes.methods.surrogate import SurrogateMethod
@@ -94,7 +95,8 @@ class RefinableMethod(SurrogateMethod):
         for number, part in enumerate(
             np.array_split(np.arange(simulations), checks.integer(rounds, "rounds", at_least=1))
         ):
-            posterior = self.build_posterior(x, seed=seed)
+            with quiet(not progress):
+                posterior = self.build_posterior(x, seed=seed)
             theta = propose_near(posterior, self.support, len(part), seed + number)
             options: dict[str, Any] = {"executor": executor, "timeout": timeout, "progress": progress}
             found = simulate_at(chosen, theta, seed=seed + number, **options)

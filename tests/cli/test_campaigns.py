@@ -47,17 +47,24 @@ def test_simulate_train_infer(folder, capsys, monkeypatch):
     assert f"{failed} times: ValueError: out of range" in said
     assert "failed rows have a large centre" in said
     assert (folder / "c-failures.png").is_file()
-    assert main(["simulate", "--status", "c.zarr"]) == 0
+    assert main(["simulate", "--status", "c.zarr", "--json", "status.json"]) == 0
     assert capsys.readouterr().out == said
+    status = json.loads((folder / "status.json").read_text())
+    assert (status["rows"], status["done"], sum(status["failed"].values())) == (400, 400, failed)
     command = ["train", "c.zarr", "--out", "model", "--method", "nsm-bayes-conj", "--quiet"]
     assert main(command, effort=little_effort()) == 2
     assert "pass drop_failures=True" in capsys.readouterr().err
-    assert main([*command, "--drop-failures"], effort=little_effort()) == 0
+    assert main([*command, "--drop-failures", "--json", "training.json"], effort=little_effort()) == 0
+    trained = json.loads((folder / "training.json").read_text())
+    assert (trained["method"], trained["model"], trained["epochs"]) == ("nsm-bayes-conj", "model", 2)
+    assert trained["dropped_simulations"] == failed / 400
+    assert np.isfinite(trained["best_validation_loss"])
     assert f"{failed / 400:.2%} of the simulations failed" in capsys.readouterr().out
     assert main([*command, "--drop-failures"], effort=little_effort()) == 2
     assert "exists already" in capsys.readouterr().err
     np.savetxt("data.csv", np.random.default_rng(0).standard_normal(30))
-    assert main(["infer", "model", "data.csv", "--out", "result", "--beta", "1"]) == 0
+    assert main(["infer", "model", "data.csv", "--out", "result", "--beta", "1", "--json", "posterior.json"]) == 0
+    assert (folder / "posterior.json").read_text() == (folder / "result" / "posterior.json").read_text()
     said = capsys.readouterr().out
     assert f"{failed / 400:.2%} of the simulations failed and were dropped" in said
     assert "\ncentre " in said

@@ -33,6 +33,7 @@ def demo(tmp_path_factory):
     """The folder that `nsmbayes demo` writes, run twice, and what it says the second time on stdout and stderr."""
     out = tmp_path_factory.mktemp("demo") / "new" / "folder"
     command = ["demo", "--simulations", "500", "--observations", "100", "--seed", "3", "--out", str(out)]
+    command += ["--json", str(out / "demo.json")]
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("nsmbayes.cli.demo.write_report", lambda *_, **__: None)  # one report is enough
         warnings.simplefilter("always", UserWarning)
@@ -88,6 +89,8 @@ def test_demo_writes_a_report_and_models_to_go_on_with(demo):
     text = _visible_text(out / "report.html")
     for number in TASK.theta_true:
         assert f"{number:.3f}" in text
+    rows = {row["method"]: row for row in json.loads((out / "demo.json").read_text())["rows"]}
+    assert list(rows) == ["NSM-Bayes", "NSM-Bayes-amortised", "NSM-Bayes-conj", "NLE"]
     for name in ("nsm-bayes", "nsm-bayes-conj"):
         assert str(out / name) in words
         method = load(out / name)
@@ -96,6 +99,7 @@ def test_demo_writes_a_report_and_models_to_go_on_with(demo):
             warnings.simplefilter("ignore", UserWarning)
             posterior = method.build_posterior(observed.x, seed=3)
         assert posterior.summary() in words
+        assert rows[method.label]["mse"] == posterior.mse(TASK.theta_true)
         assert f"MSE {posterior.mse(TASK.theta_true):.2f}" in words
         assert f"MSE {posterior.mse(TASK.theta_true):.2f}" in text
     assert "10 of 100" in text  # outliers planted

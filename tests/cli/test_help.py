@@ -1,6 +1,7 @@
 """What the command line says without running anything, and how little it needs for that."""
 
 import importlib.metadata
+import shlex
 import subprocess
 import sys
 
@@ -47,6 +48,30 @@ def test_help_names_every_command(capsys):
     )
     assert "exit codes: 0 done" in text
     assert len(text.splitlines()) <= 40  # one screen
+
+
+@pytest.mark.parametrize("name", arguments.COMMANDS)
+def test_every_command_has_examples_that_parse(name, capsys):
+    examples = arguments.COMMANDS[name].examples
+    assert examples
+    for example in examples:
+        call = example.removeprefix('eval "$(').removesuffix(')"')
+        assert arguments.parser().parse_args(shlex.split(call)[1:]).command == name
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text = capsys.readouterr().out
+    assert all(f"\n  {example}\n" in text for example in examples)
+
+
+def test_every_command_that_finds_something_writes_json():
+    options = {name: arguments.parser().parse_args(shlex.split(call)[1:]) for name, call in _CALLS.items()}
+    assert {name for name, found in options.items() if not hasattr(found, "json")} == {"completion"}
+
+
+_CALLS = {
+    name: command.examples[0].removeprefix('eval "$(').removesuffix(')"')
+    for name, command in arguments.COMMANDS.items()
+}
 
 
 def test_help_needs_nothing_large():
