@@ -145,7 +145,7 @@ def _escape_docstring(app: Sphinx, what: str, name: str, value: Any, options: An
 def _restore_attribute(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """After napoleon, which takes what stands before a colon in the docstring of an attribute for its type."""
     if what in _ATTRIBUTES:
-        lines[:] = app.env.temp_data.pop(name)
+        lines[:] = app.env.temp_data.pop(name) or []
 
 
 def _shorten_signature(
