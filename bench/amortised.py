@@ -9,7 +9,7 @@ import numpy as np
 import nsmbayes as nsm
 from bench.timing import Row, side_by_side
 
-TINY = {"simulations": 500, "epochs": 1, "sizes": (20,), "draws": 50, "repeats": 1, "excess": False}
+TINY = {"simulations": 500, "epochs": 1, "sizes": (20,), "draws": 50, "repeats": 1, "excess": False, "sets": 8}
 
 
 def run(
@@ -19,6 +19,7 @@ def run(
     draws: int = 500,
     repeats: int = 3,
     excess: bool = True,
+    sets: int = 200,
 ) -> list[Row]:
     """g-and-k data, a tenth of them at -50, at beta = 1; by distance alone unless named, if `excess`."""
     task = nsm.tasks.get("gnk")
@@ -42,6 +43,8 @@ def run(
             "update with 100 observations": lambda i: first.update(data[100][i]).mean,
             "another prior": lambda i: first.with_prior(narrow, seed=i).mean,
         }
+        many = [[task.observe(100, seed=1000 * i + j).x for j in range(sets)] for i in range(repeats + 1)]
+        contenders[f"{sets} data sets, n = 100"] = lambda i: own.build_posteriors(many[i], progress=False).mean
         for n in sizes:
             contenders[f"NSM-Bayes-amortised, n = {n:,}"] = lambda i, n=n: _one(own, data[n][i])
         return side_by_side(contenders, repeats=repeats)
