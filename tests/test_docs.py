@@ -68,6 +68,8 @@ def as_users_run_it():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+# what the quickstart is about, and says
+@pytest.mark.filterwarnings("ignore:3 of 40 observations lie outside the range of the simulations:UserWarning")
 @pytest.mark.usefixtures("optimised", "as_users_run_it")
 @pytest.mark.parametrize("page", ["README.md", *(pytest.param(page, marks=pytest.mark.slow) for page in RUN[1:])])
 def test_code_runs_in_order(page, tmp_path, monkeypatch):
