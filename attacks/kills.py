@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,12 @@ import sys
 import nsmbayes as nsm
 task = nsm.tasks.get("gnk")
 theta, x = task.simulate(500, seed=0, progress=False)
-print("ready", flush=True)
 for seed in range(1000):
     method = nsm.NSMBayesConj(task.prior, hidden=8, noise_levels=(0,)).append_simulations(theta, x)
     method.train(seed, settings=nsm.TrainingSettings(max_epochs=20), progress=False)
     method.save(sys.argv[1], overwrite=True)
+    if seed == 0:
+        print("ready", flush=True)
 """
 _COMMAND = """
 import sys
@@ -59,6 +61,7 @@ def run(count: int, seed: int) -> Result:
             folder = Path(scratch) / kind.__name__
             folder.mkdir()
             kind(result, folder, rng, count // 4)
+    result.detail["tried"] = 4 * (count // 4)
     return result
 
 
@@ -87,14 +90,11 @@ def saves(result: Result, folder: Path, rng: random.Random, count: int) -> None:
 
 
 def trainings(result: Result, folder: Path, rng: random.Random, count: int) -> None:
-    """While networks are trained, and each is saved."""
+    """While networks are trained one after the other, and each is saved in the place of the one before."""
     for i in range(count):
         place = folder / f"model-{i % 3}"
         assert kill(_TRAIN, [place], rng, within=8.0)
-        if place.exists():
-            _loads(result, "train", i, place)
-        else:
-            result.outcomes["train: nothing yet"] += 1
+        _loads(result, "train", i, place)
 
 
 def _loads(result: Result, what: str, i: int, place: Path) -> None:
@@ -110,9 +110,11 @@ def inferences(result: Result, folder: Path, rng: random.Random, count: int) -> 
     task, data = nsm.tasks.get("gnk"), folder / "data.csv"
     np.savetxt(data, task.observe(60, seed=1).x, delimiter=",", header="x", comments="")
     model = ROOT / "tests" / "data" / "models-format-1" / "conj"
+    options = ["infer", model, data, "--draws", 2000]
+    _, seconds = _finish([*options, "--out", folder / "whole"])
     for i in range(count):
         out = folder / f"out-{i}"
-        killed = kill(_COMMAND, ["infer", model, data, "--draws", 2000, "--out", out], rng, within=15.0)
+        killed = kill(_COMMAND, [*options, "--out", out], rng, within=seconds)
         try:
             found = {path.name for path in out.glob("*") if path.suffix != ".tmp"}
             if "posterior.json" in found:
@@ -123,7 +125,8 @@ def inferences(result: Result, folder: Path, rng: random.Random, count: int) -> 
                 assert (out / "report.html").read_text().endswith("</html>")
             assert killed or {"posterior.json", "draws.csv", "report.html"} <= found
             result.outcomes["infer: every file whole" if found else "infer: nothing yet"] += 1
-            result.outcomes["infer: ended before the kill"] += not killed
+            if not killed:
+                result.outcomes["infer: ended before the kill"] += 1
         except (ValueError, AssertionError) as error:
             result.fail(f"infer {i}", f"{type(error).__name__}: {error}")
 
@@ -132,22 +135,26 @@ def experiments(result: Result, folder: Path, rng: random.Random, count: int) ->
     """During `nsmbayes reproduce`: taken up again to the end, it says what a run says that nobody killed."""
     options = ["reproduce", "gnk", "--methods", "nsm-bayes-conj", "--simulations", 300, "--repeats", 3]
     options += ["--workers", 1, "--quiet", "--resume", "--observations", 30]
-    expected = _numbers(_finish([*options, "--out", folder / "whole"]), folder / "whole")
+    said, seconds = _finish([*options, "--out", folder / "whole"])
+    expected = _numbers(said, folder / "whole")
     for i in range(0, count, _KILLS_IN_A_ROW):
         out = folder / f"cut-{i}"
         for _ in range(min(_KILLS_IN_A_ROW, count - i)):
-            killed = kill(_COMMAND, [*options, "--out", out], rng, within=20.0)
+            killed = kill(_COMMAND, [*options, "--out", out], rng, within=seconds)
             result.outcomes["reproduce: killed" if killed else "reproduce: ended before the kill"] += 1
-        said = _finish([*options, "--out", out])
+            stored = len(list(out.glob("*/seed-*.json")))
+            result.outcomes["reproduce: with repeats stored before"] += stored > 0
+        said, _ = _finish([*options, "--out", out])
         if said.returncode == 0 and _numbers(said, out) == expected:
             result.outcomes["reproduce: taken up to the end, identical"] += 1
         else:
             result.fail(f"reproduce {i}", f"exit status {said.returncode}: {said.stderr[-300:]}")
 
 
-def _finish(arguments: list[Any]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", _COMMAND, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def _finish(arguments: list[Any]) -> tuple[subprocess.CompletedProcess[str], float]:
+    """What a command says that nobody kills, and how long it takes."""
+    command, start = [sys.executable, "-c", _COMMAND, *map(str, arguments)], time.monotonic()
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True), time.monotonic() - start
 
 
 def _numbers(said: subprocess.CompletedProcess[str], folder: Path) -> list[Any]:
