@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy import sparse
 
 from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
@@ -169,8 +170,14 @@ class RowLosses(eqx.Module):
             s = (c @ score[:, mine].reshape(len(score), -1)).reshape(len(c), -1, score.shape[-1])
             whole = (s**2).sum(axis=2) + 2 * c @ laplacian[:, mine]
             losses[:, mine] = w2[mine] * whole + 2 * (s * gradient[mine]).sum(axis=2)
-        at_nodes = losses.reshape(len(losses), -1)[:, np.asarray(loss.node_index)]
-        return np.asarray(loss.overall) * (np.asarray(loss.quadrature_weight) * at_nodes).sum(axis=2)
+        return np.asarray(loss.overall) * (self._by_observation @ losses.reshape(len(losses), -1).T).T
+
+    @property
+    def _by_observation(self) -> sparse.csr_array:
+        """What each point counts for each observation."""
+        index, weight = np.asarray(self.loss.node_index), np.asarray(self.loss.quadrature_weight)
+        starts = np.arange(0, index.size + 1, index.shape[1])
+        return sparse.csr_array((weight.ravel(), index.ravel(), starts), shape=(len(index), self.level.size))
 
     def sums(self, levels: int) -> Sums:
         """A and B of these observations."""

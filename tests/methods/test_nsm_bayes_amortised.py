@@ -200,6 +200,7 @@ def test_many_data_sets_at_once_are_those_one_by_one():
     np.testing.assert_array_equal(again.draws[3], batch.draws[3])
 
 
+@pytest.mark.slow
 def test_many_data_sets_are_calibrated_each():
     own = _batch_method(excess=None)
     sets = np.stack([skewed_data(1, 40, seed=seed) for seed in range(8)])
