@@ -1,6 +1,7 @@
 """Posteriors of very many data sets of one column: every step for many of them at once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from jaxtyping import Float
 from nsmbayes._internal.parallel import on_processor
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import BatchedProblem, CalibrationResult, SurrogateCheck
+from nsmbayes.errors import InputError
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.lines import LineLoss, Whitened, line_losses
 from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch, SampledPosterior
@@ -29,6 +31,15 @@ _ATTEMPTS = 2
 def together() -> int:
     """How many data sets should be sampled at once."""
     return _TOGETHER if on_processor() else _TOGETHER_ON_GPU
+
+
+@contextmanager
+def data_set(number: int) -> Iterator[None]:
+    """Errors about a data set say which one it is."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"Data set {number} of `datasets`: {error}") from None
 
 
 class Lines(NamedTuple):

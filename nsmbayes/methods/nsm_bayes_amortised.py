@@ -18,7 +18,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import NLELoss, NSMSetting
 from nsmbayes.losses.cells import MANY_IN_LINE
 from nsmbayes.losses.pieces import Piece
-from nsmbayes.methods.batches import BatchRecipe, Part, together
+from nsmbayes.methods.batches import BatchRecipe, Part, data_set, together
 from nsmbayes.methods.nsm_bayes import NSMBayes
 from nsmbayes.posteriors import (
     AmortisedPosterior,
@@ -148,14 +148,15 @@ class NSMBayesAmortised(NSMBayes):
             if not excess and self._can_batch(datasets):
                 return self._batch(datasets, options, sampler, bar)
             posteriors = []
-            for each in datasets:
-                posteriors.append(self._build(each, **options, excess=excess, sampler=sampler))
+            for number, each in enumerate(datasets):
+                with data_set(number):
+                    posteriors.append(self._build(each, **options, excess=excess, sampler=sampler))
                 bar.update()
         return PosteriorBatch.of(posteriors)
 
     def _can_batch(self, datasets: Sequence[Any]) -> bool:
         """Whether many data sets can be sampled by one program."""
-        largest = max(len(each) for each in datasets)
+        largest = max(np.shape(each)[0] if np.ndim(each) else 0 for each in datasets)
         return (
             self.d_x == 1
             and self.dim <= FEW
@@ -183,10 +184,14 @@ class NSMBayesAmortised(NSMBayes):
         )
         parts: list[Part] = []
         for start in range(0, len(datasets), together()):
-            x = [self._observations(each) for each in datasets[start : start + together()]]
-            used = [self._dequantise(each, seed, 1) for each in x]
-            used = [self._reined_in(each) for each in used] if weight.decays else used
-            parts += recipe.sampled(x, used, [self._location_scatter(each) for each in used], start)
+            x, used, centres = [], [], []
+            for number, each in enumerate(datasets[start : start + together()], start):
+                with data_set(number):
+                    x.append(self._observations(each))
+                    dequantised = self._dequantise(x[-1], seed, 1)
+                    used.append(self._reined_in(dequantised) if weight.decays else dequantised)
+                    centres.append(self._location_scatter(used[-1]))
+            parts += recipe.sampled(x, used, centres, start)
             bar.update(len(x))
         alone = {
             i: self._build(part.x, **options, excess=False, sampler=sampler)

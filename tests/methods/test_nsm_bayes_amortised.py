@@ -159,6 +159,8 @@ def test_certificate_pickle_and_saved_method(tmp_path):
         (lambda: method(1).build_posterior(np.full((5, 1), np.nan)), "x"),
         (lambda: method(1).build_posterior(np.ones((5, 2))), "x"),
         (lambda: method(1).build_posteriors([]), "datasets"),
+        (lambda: method(1).build_posteriors([posterior(1).x, np.ones((5, 2))], progress=False), "datasets"),
+        (lambda: method(1).build_posteriors([np.full((5, 1), np.nan)] * 9, progress=False), "datasets"),
         (lambda: posterior(1).remove([60]), "rows"),
         (lambda: posterior(1).remove([]), "rows"),
         (lambda: posterior(1).update(np.ones((3, 2))), "x_new"),
