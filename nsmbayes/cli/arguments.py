@@ -183,7 +183,7 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS = {
     "demo": Command(
-        "Train on the g-and-k task, infer from contaminated data, and write a report.",
+        "Train on g-and-k, infer from contaminated data, write a report.",
         _demo,
         ("nsmbayes demo --out demo", "nsmbayes demo --simulations 20000 --observations 50 --json demo.json"),
     ),

@@ -13,12 +13,12 @@ from nsmbayes.calibration import BatchedProblem, CalibrationResult, SurrogateChe
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.lines import LineLoss, Whitened, line_losses
+from nsmbayes.methods.pool import Pool
 from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch, SampledPosterior
 from nsmbayes.posteriors.base import Provenance
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Target, diagnose
 from nsmbayes.samplers.compiled import Effort, Sampled, Start, reweighted_start, sample_many
-from nsmbayes.samplers.pool import Pool
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight, Weighting
 

@@ -20,6 +20,7 @@ from nsmbayes.losses.cells import MANY_IN_LINE
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.methods.batches import BatchRecipe, Part, data_set, together
 from nsmbayes.methods.nsm_bayes import NSMBayes
+from nsmbayes.methods.pool import Pool
 from nsmbayes.posteriors import (
     AmortisedPosterior,
     KeptStatistics,
@@ -32,7 +33,6 @@ from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrained
 from nsmbayes.samplers import AdaptiveSampler, Sampler, Target, rough_draws, summarise
 from nsmbayes.samplers.compiled import Effort
 from nsmbayes.samplers.independence import FEW
-from nsmbayes.samplers.pool import Pool
 from nsmbayes.samplers.summaries import ACCEPTED
 from nsmbayes.surrogates import MDN, Density, MixtureDensity, SbiMDN
 from nsmbayes.suspects import find_suspects

@@ -8,6 +8,7 @@ from nsmbayes.losses.statistics import DataStatistics
 from nsmbayes.posteriors import ConjugatePosterior
 
 _MOST = 1000  # observations: of more, fitting all of them again would take seconds
+_TRUSTED = 0.9  # factor by number above which an observation is not distrusted
 _PLACES = (0.0, -2.0, 2.0, -5.0, 5.0, -1e6, 1e6)  # in robust standard deviations from the location
 
 
@@ -19,7 +20,7 @@ def refitted_worst_case(posterior: ConjugatePosterior) -> float | None:
     observations, and where some are distrusted for their number: their factors, which only the method can fit again,
     would be lost, and that would be taken for the influence of the one replaced. The learning rate stays as it is.
     """
-    if posterior.n > _MOST or (np.concatenate(posterior.statistics.multiples) < 1).any():
+    if posterior.n > _MOST or (np.concatenate(posterior.statistics.multiples) < _TRUSTED).any():
         return None
     x, total, worst = posterior.x, posterior.statistics.total, 0.0
     location, scatter = posterior.location_scatter

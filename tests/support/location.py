@@ -1,38 +1,76 @@
-"""A mixture of two Gaussians with unknown location, in units that are not those of x, and draws of it."""
+"""x ~ N(theta, 1) with theta ~ N(0, 2^2): a problem on which every baseline has a known answer."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import pytest
+from scipy import integrate, optimize
 
-from nsmbayes.surrogates import MixtureDensity, Standardiser
-from nsmbayes.surrogates.mixture import GaussianMixture
+import nsmbayes as nsm
 
-
-class Location(MixtureDensity):
-    """0.7 N(theta, C) + 0.3 N(theta + 1, 2 C), in units that are not those of x."""
-
-    covariance: jax.Array
-    scale_x: Standardiser
-    scale_theta: Standardiser
-
-    def mixture(self, t):
-        theta = self.scale_theta.centre + self.scale_theta.scale * t
-        means = jnp.stack([theta, theta + 1])
-        unit = self.scale_x.scale
-        covariances = jnp.stack([self.covariance, 2 * self.covariance]) / unit[:, None] / unit
-        return GaussianMixture(jnp.log(jnp.array([0.7, 0.3])), (means - self.scale_x.centre) / unit, covariances)
+PRIOR = nsm.GaussianPrior([0.0], [4.0])
+SIMULATOR = nsm.JaxSimulator(lambda key, theta: theta + jax.random.normal(key, (1,)))
+LENGTHSCALE = 1.0
 
 
-def location(d, *, x64=True):
-    rng = np.random.default_rng(d)
-    A = rng.standard_normal((d, d))
-    with jax.enable_x64(x64):
-        unit = Standardiser(jnp.asarray(rng.standard_normal(d)), jnp.asarray(rng.uniform(0.5, 2, d)), False)
-        return Location(jnp.asarray(np.eye(d) + 0.3 * A @ A.T / d), unit, unit)
+def observed(n=30, outliers=3, seed=0):
+    x = 1 + np.random.default_rng(seed).standard_normal((n, 1))
+    x[:outliers] = 40.0
+    return x
 
 
-def draw(density, theta, n, rng):
-    C = np.asarray(density.covariance)
-    second = rng.random((n, 1)) < 0.3
-    z = rng.standard_normal((n, len(C))) @ np.linalg.cholesky(C).T
-    return theta + np.where(second, 1 + np.sqrt(2) * z, z)
+def exact_posterior(x):
+    """Mean and standard deviation of the posterior of the likelihood."""
+    precision = len(x) + 1 / 4
+    return x.sum() / precision, precision**-0.5
+
+
+def attraction(theta, x):
+    """E k(Y, x) of Y ~ N(theta, 1)."""
+    l2 = LENGTHSCALE**2
+    return np.sqrt(l2 / (l2 + 1)) * np.exp(-((x - theta) ** 2) / (2 * (l2 + 1)))
+
+
+def mmd_minimiser(x, weights):
+    """The theta whose N(theta, 1) is nearest to the weighted observations in the maximum mean discrepancy."""
+    grid = np.linspace(-5, 5, 201)
+    start = grid[(attraction(grid[:, None], x[:, 0]) @ weights).argmax()]
+    result = optimize.minimize_scalar(
+        lambda theta: -attraction(theta, x[:, 0]) @ weights, bounds=(start - 0.1, start + 0.1), method="bounded"
+    )
+    return result.x
+
+
+def mmd_posterior(x, beta):
+    """Mean and standard deviation of exp(-beta sum_i S(theta, x_i)) prior(theta), with the exact kernel score."""
+
+    def density(theta):
+        return np.exp(2 * beta * attraction(theta, x[:, 0]).sum() - theta**2 / 8 - 2 * beta * len(x) * 0.5)
+
+    moments = [integrate.quad(lambda t, k=k: t**k * density(t), -8, 8, limit=400, points=[1])[0] for k in range(3)]
+    mean = moments[1] / moments[0]
+    return mean, np.sqrt(moments[2] / moments[0] - mean**2)
+
+
+def check_posterior(posterior, n):
+    """What every baseline's posterior answers."""
+    d = posterior.dim
+    draws = posterior.sample((20,), seed=0)
+    assert draws.shape == (20, d)
+    assert np.array_equal(draws, posterior.sample((20,), seed=0))
+    flat = posterior.draws.reshape(-1, d)
+    assert np.allclose(posterior.mean, flat.mean(axis=0))
+    assert np.allclose(posterior.covariance, np.atleast_2d(np.cov(flat.T)))
+    assert np.isclose(posterior.mse(np.ones(d)), ((flat - 1) ** 2).sum(axis=1).mean())
+    assert posterior.contains(posterior.mean)
+    assert not posterior.contains(posterior.mean + 100 * posterior.std)
+    assert isinstance(posterior.converged, bool)
+    assert np.array_equal(posterior.weights, np.ones(n))
+    assert posterior.n == n
+    assert [outlier.weight for outlier in posterior.outliers(3)] == [1.0] * 3
+    with pytest.raises(nsm.InputError, match="has no loss that is a sum over observations"):
+        posterior.leave_one_out()
+    assert posterior.beta > 0
+    text = posterior.summary()
+    assert text.startswith(f"{posterior.label} posterior from {n} observations")
+    assert ("NOT CONVERGED" in text) == (not posterior.converged)
+    assert posterior.label in repr(posterior)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal as normal
-from support.location import draw, location
+from support.known_location import draw, location
 
 import nsmbayes as nsm
 from nsmbayes.errors import InputError

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.location import draw, location
+from support.known_location import draw, location
 
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Excess

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.location import Location
+from support.known_location import Location
 
 import nsmbayes as nsm
 from nsmbayes.priors import unconstrained

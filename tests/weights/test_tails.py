@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from support.location import draw, location
+from support.known_location import draw, location
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.weights.tails import expected_beyond, kept_in_tail, tail_shares

@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import seed_key
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers.compiled import Start
 from nsmbayes.surrogates import Density
@@ -30,7 +30,7 @@ class Pool(NamedTuple):
     @double_precision
     def of(cls, prior: UnconstrainedPrior, density: Density, seed: int) -> "Pool":
         """As many as are worth their time."""
-        u = np.asarray(prior.sample(jax.random.key(seed), _DRAWS))
+        u = np.asarray(prior.sample(seed_key(seed), _DRAWS))
         return cls(density, u, constrain_rows(prior, u))
 
     @double_precision
