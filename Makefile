@@ -27,7 +27,7 @@ test-slow: $(VENV)/.dev  ## install and run the slow tests: pages of the docs, m
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow tests
 
 test-browser: $(VENV)/.dev  ## the page of nsmbayes explore in a real browser; needs chromium and chromedriver
-	$(BIN)/python -m pytest -m slow tests/explore/test_browser.py
+	$(BIN)/python -m pytest -m slow tests/explore
 
 test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests that need them
 	$(INTEROP)/bin/python -m pytest tests/interop

@@ -1,5 +1,6 @@
 """How long it takes in a browser from a place of the pointer to the posterior that belongs to it, drawn."""
 
+import contextlib
 import sys
 import tempfile
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 import nsmbayes as nsm
 from bench.timing import Row
@@ -25,7 +27,8 @@ def run(simulations: int = 20_000, epochs: int = 20, n: int = 100, moves: int = 
     """Rows of contaminated data are dragged in a headless Chromium, on a page that the command line serves.
 
     One column and NSM-Bayes-conj, three columns and NSM-Bayes-amortised. The pointer moves every 40 ms; a place is
-    skipped if the answer to the last one is not there yet, and the time that the next one waits is counted.
+    skipped if the answer to the last one is not there yet, and the time that the next one waits is counted. Processor
+    time is that of server, browser and its driver, per answer: on an idle machine it takes hardly longer.
     """
     return [_row(name, kind, simulations, epochs, n, moves, drags) for name, kind in _MODELS.items()]
 
@@ -44,7 +47,7 @@ def _row(name: str, kind: Any, simulations: int, epochs: int, n: int, moves: int
         data.write_text("\n".join([",".join(task.x_names), *observed]) + "\n")
         with browser.served(model, data) as address, browser.browser() as driver:
             browser.opened(driver, address)
-            found = _latencies(driver, n, moves, drags)
+            found, cpu = _latencies(driver, n, moves, drags)
             version = driver.capabilities["browserVersion"]
     seconds = np.asarray(found) / 1e3
     quantiles = dict(zip(("fastest_s", "90_percent_s", "slowest_s"), np.quantile(seconds, (0, 0.9, 1)), strict=True))
@@ -52,16 +55,33 @@ def _row(name: str, kind: Any, simulations: int, epochs: int, n: int, moves: int
         what=f"{name}, {method.label}, {n} rows of {x.shape[1]}",
         first_s=float(seconds[0]),
         later_s=float(np.median(seconds)),
+        later_cpu_s=cpu / len(found),
         repeats=len(seconds),
         detail={key: float(value) for key, value in quantiles.items()} | {"chromium": version},
     )
 
 
-def _latencies(driver: Any, n: int, moves: int, drags: int) -> list[float]:
-    """Of rows spread over the data; between two drags everything is fitted again."""
+def _latencies(driver: Any, n: int, moves: int, drags: int) -> tuple[list[float], float]:
+    """Of rows spread over the data, and the processor time of server and browser while they are dragged.
+
+    Between two drags everything is fitted again.
+    """
+    cpu = 0.0
     for k in range(drags):
         row = k * n // drags
         place, _ = driver.execute_script(browser.PLACE, row)
+        before = _cpu_seconds()
         browser.drag(driver, row, _PIXELS if place < 2 * _PIXELS else -_PIXELS, steps=moves, pause=0.03)
+        cpu += _cpu_seconds() - before
         browser.wait(driver, "return document.getElementById('nsm-status').innerText.startsWith('At rest')")
-    return browser.latencies(driver)
+    return browser.latencies(driver), cpu
+
+
+def _cpu_seconds() -> float:
+    """Processor time of all processes that this one has started."""
+    found = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            found += times.user + times.system
+    return found
