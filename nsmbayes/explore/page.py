@@ -200,7 +200,7 @@ class Page:
             grid = np.linspace(low, high, drawing.POINTS)
             sources.weight.data = {"x": grid, "weight": view.weighting.at(grid[:, None])}
         grids = self._grids.hold(view)
-        sources.curves.data = drawing.curves(view, grids)
+        sources.curves.data = dict(drawing.curves(view, grids))
         for plot, grid in zip(self._marginals, grids, strict=True):
             widgets.set_range(plot.x_range, float(grid[0]), float(grid[-1]))
         notes = [drawing.low_weights(view, LOW_WEIGHT), *view.notes]

@@ -85,8 +85,8 @@ def data_figure(tables: Sources, *, flat: bool) -> Any:
         tools="xwheel_zoom,reset" if flat else "wheel_zoom,reset",
         active_drag=None,
         active_scroll=None,
-        x_range=Range1d(0, 1),
-        y_range=Range1d(-0.06, 1.1) if flat else Range1d(0, 1),
+        x_range=Range1d(start=0, end=1),
+        y_range=Range1d(start=-0.06, end=1.1) if flat else Range1d(start=0, end=1),
         toolbar_location="right",
     )
     plot.toolbar.logo = None
@@ -112,7 +112,7 @@ def marginal_figures(tables: Sources, names: tuple[str, ...]) -> list[Any]:
     """One small figure per parameter."""
     found = []
     for j, name in enumerate(names):
-        ranges: Any = {"x_range": Range1d(0, 1), "y_range": Range1d(0, 1.08)}
+        ranges: Any = {"x_range": Range1d(start=0, end=1), "y_range": Range1d(start=0, end=1.08)}
         plot = figure(
             name=f"marginal-{j}", width=_SMALL[0], height=_SMALL[1], tools="", toolbar_location=None, **ranges
         )
@@ -132,7 +132,8 @@ def marginal_figures(tables: Sources, names: tuple[str, ...]) -> list[Any]:
 def controls(names: tuple[str, ...], columns: tuple[str, ...], n: int) -> Controls:
     """All controls; every one can be used with the keyboard."""
     flat, half = len(columns) == 1, _WIDE // 2 - 10
-    options = [(str(i), shorten(name)) for i, name in enumerate(columns)]
+    options: Any = [(str(i), shorten(name)) for i, name in enumerate(columns)]
+    parameters: Any = [(str(j), shorten(name)) for j, name in enumerate(names)]
     slider: Any = {"width": half}
 
     def number(name: str, title: str) -> Spinner:
@@ -147,7 +148,7 @@ def controls(names: tuple[str, ...], columns: tuple[str, ...], n: int) -> Contro
         parameter=Select(
             name="parameter",
             title="prior of",
-            options=[(str(j), shorten(name)) for j, name in enumerate(names)],
+            options=parameters,
             value="0",
             width=half,
         ),

@@ -95,7 +95,7 @@ def test_a_drag_of_the_amortised_statistics_is_a_full_recomputation(d):
             np.testing.assert_allclose(found.B, full.B, rtol=1e-9, atol=1e-9 * np.abs(full.B).max())
 
 
-@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("d", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_reweighted_draws_are_those_of_the_posterior_built_again(d):
     """With the same location and scatter: a row that is far away already moves none of them."""
     explorer = amortised(d)
@@ -188,6 +188,7 @@ def test_what_a_model_has_not_is_not_offered(random_method):
     assert amortised(1).own_prior is not None
 
 
+@pytest.mark.slow
 def test_other_priors_than_gaussian_ones_are_explored_as_they_are():
     prior = dist.Uniform(jnp.array([-5.0, -1.5]), jnp.array([5.0, 1.5])).to_event(1)
     method = with_density(nsm.NSMBayesAmortised(prior, calibration=None, excess=None), 1)
