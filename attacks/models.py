@@ -216,7 +216,7 @@ def sign(folder: Path, header: dict[str, Any]) -> None:
 def numbers(folder: Path, rng: random.Random) -> str:
     """NaN, infinity, zero, a huge or a negative number in one array."""
     arrays, value = _arrays(folder), rng.choice([np.nan, np.inf, -np.inf, 0.0, -1.0, 1e300, 1e-320])
-    name = rng.choice([name for name, array in arrays.items() if array.dtype.kind == "f"])
+    name = rng.choice([name for name, array in sorted(arrays.items()) if array.dtype.kind == "f"])
     arrays[name] = arrays[name].copy()
     if rng.random() < 0.5:
         arrays[name][...] = value
@@ -254,7 +254,7 @@ def index(folder: Path, rng: random.Random) -> str:
     raw = _arrays_file(folder).read_bytes()
     end = 8 + int.from_bytes(raw[:8], "little")
     entries = json.loads(raw[8:end])
-    name = rng.choice([key for key in entries if key != "__metadata__"])
+    name = rng.choice(sorted(key for key in entries if key != "__metadata__"))
     field = rng.choice(["dtype", "shape", "data_offsets", "name", "length"])
     value = rng.choice([*VALUES, "BF16", "F8_E4M3", "I128", [2**61, 8], [-1], [0, 2**63], [0, 0], [8, 0]])
     if field == "name":

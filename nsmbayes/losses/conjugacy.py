@@ -46,4 +46,5 @@ def direction_rates(
     """
     if resolution == 0:
         return np.broadcast_to(beta, np.broadcast_shapes(np.shape(beta), λ.shape))
-    return np.minimum(beta, (resolution**-2 - 1) / (2 * np.maximum(λ, np.finfo(np.float64).tiny)))
+    most = resolution**-2 - 1  # of 2 beta λ, the precision in units of the prior's
+    return np.minimum(beta, most / np.maximum(2 * λ, 1e-300 * max(most, 1.0)))  # λ may be zero: no bound then

@@ -102,3 +102,8 @@ def test_the_names_in_the_help_are_those_of_the_registries():
 def test_the_script_that_is_installed_is_this_one():
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="nsmbayes")
     assert script.load() is cli.entry
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "nsmbayes", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("nsmbayes ")

@@ -11,7 +11,7 @@ import nsmbayes as nsm
 from nsmbayes.calibration import ClosedFormProblem
 from nsmbayes.calibration.closed_form import coverage_curve
 from nsmbayes.losses import Quadratic
-from nsmbayes.losses.conjugacy import diagonalise, gaussian_posterior
+from nsmbayes.losses.conjugacy import diagonalise, direction_rates, gaussian_posterior
 from nsmbayes.losses.statistics import each_loss, total_loss
 from nsmbayes.posteriors import ConjugatePosterior
 
@@ -242,3 +242,11 @@ def test_a_model_that_is_linear_in_theta_is_learned_exactly():
     mean, precision = gaussian_posterior(prior, exact, 1.0)
     assert abs(posterior.mean[0] - mean[0]) < 0.5 / np.sqrt(precision[0, 0])
     assert posterior.std[0] == pytest.approx(1 / np.sqrt(precision[0, 0]), rel=0.15)
+
+
+@pytest.mark.parametrize("resolution", [1e-6, 0.1, 0.999])
+def test_rates_of_directions_without_information(resolution):
+    """A loss that says nothing of a direction, or next to nothing, leaves beta as it is, without an overflow."""
+    rates = direction_rates(np.array([0.0, 1e-300, 2.0])[:, None], np.array([0.0, 1e-320, 1e-250]), resolution)
+    np.testing.assert_array_equal(rates, np.broadcast_to([[0.0], [1e-300], [2.0]], (3, 3)))
+    np.testing.assert_allclose(direction_rates(1e30, np.array([3.0]), resolution), (resolution**-2 - 1) / 6)
