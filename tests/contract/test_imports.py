@@ -42,6 +42,7 @@ ORDER: dict[str, tuple[str, ...] | None] = {
     "": None,
     "experiments": None,
     "cli": None,
+    "__main__": ("cli",),
 }
 
 
