@@ -1,5 +1,7 @@
 """Run compiled JAX functions on all cores: XLA uses little more than one core for a computation with small arrays."""
 
+import functools
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -88,8 +90,17 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays, together)))
     if len(arguments) == 1:
         return [run(placed[0])]
-    with ThreadPoolExecutor(min(len(arguments), cores())) as pool:
-        return list(pool.map(run, placed))
+    return list(_pool().map(run, placed))
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that stay: to start some for every call would take longer than most calls."""
+    return ThreadPoolExecutor(cores(), "nsmbayes")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has no threads but the one that has forked
 
 
 class _Split(NamedTuple):

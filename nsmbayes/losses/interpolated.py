@@ -40,7 +40,7 @@ _WIDE, _WIDEST = 0.15, 4.5  # fraction of the points to choose from that are mov
 class Interpolation(eqx.Module):
     """How the score at any theta follows from its values at design points; `references` are in the prior's space."""
 
-    surrogate: Surrogate
+    surrogate: MixtureDensity
     frame: Frame
     references: Float[Array, "k d_theta"]
     sizes: Float[Array, "levels k"]
@@ -89,13 +89,14 @@ class Interpolation(eqx.Module):
         design = np.stack([at[points] for at, (points, _) in zip(pool, parts, strict=True)])
         projector = np.stack([projector for _, projector in parts])
         references, sizes, design, projector = map(jnp.asarray, (candidates[chosen], sizes, design, projector))
-        return cls(
-            setting.surrogate, setting.frame, references, sizes, design, projector, noise_levels=setting.noise_levels
-        )
+        return cls(density, setting.frame, references, sizes, design, projector, noise_levels=setting.noise_levels)
 
     def coefficients(self, theta: Float[Array, " d_theta"]) -> Float[Array, "levels k"]:
         """c(theta) at each noise level."""
         levels = jnp.asarray(self.noise_levels, self.design.dtype)
+        if self.design.shape[2] == 1:
+            scores = self.surrogate.in_frame(theta, self.frame).line_scores(levels, self.design[..., 0])
+            return jnp.einsum("lkm,lm->lk", self.projector, scores)
         scores = jax.vmap(lambda h, y: self.surrogate.derivatives_at(theta, self.frame, h)(y).score)(
             levels, self.design
         )

@@ -15,30 +15,30 @@ from jaxtyping import Array, Float
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses.evaluated import Loss
 from nsmbayes.losses.noise_levels import lattice_offsets, lattice_step, level_coefficients
-from nsmbayes.losses.pointwise import nsm
-from nsmbayes.surrogates import Frame, Surrogate
+from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.weights import Weight
 
 _FARTHEST = 1e4  # scales from the centre beyond which a place is no longer told from another
-_SIZE = 256  # points come in multiples of this
+_ROW, _ROWS = 32, 8  # points in a row, of which all have one level; and rows come in multiples of this
 
 
 class LineLoss(Loss):
-    """The sum of the losses of a data set of one column, at the points where it counts."""
+    """The sum of the losses of a data set of one column, at the points where it counts, in rows of the same level."""
 
-    surrogate: Surrogate
+    density: MixtureDensity
     frame: Frame
-    h: Float[Array | np.ndarray, " points"]
-    y: Float[Array | np.ndarray, " points"]
-    w2: Float[Array | np.ndarray, " points"]
-    grad_w2: Float[Array | np.ndarray, " points"]
-    counts: Float[Array | np.ndarray, " points"]
+    h: Float[Array | np.ndarray, " rows"]
+    y: Float[Array | np.ndarray, "rows points"]
+    on_squares: Float[Array | np.ndarray, "rows points"]
+    """What the square of the score and twice the Laplacian are multiplied by: counts times w^2."""
+    on_scores: Float[Array | np.ndarray, "rows points"]
+    """And twice the score: counts times the derivative of w^2."""
 
     def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
         """Sum over the observations."""
-        h, y, w2, grad_w2 = map(jnp.asarray, (self.h, self.y, self.w2, self.grad_w2))
-        at = self.surrogate.derivatives_at(theta, Frame(*map(jnp.asarray, self.frame)), h)(y[:, None])
-        return (self.counts * jax.vmap(nsm)(at, w2, grad_w2[:, None])).sum()
+        frame, h, y = Frame(*map(jnp.asarray, self.frame)), jnp.asarray(self.h), jnp.asarray(self.y)
+        score, laplacian = self.density.in_frame(theta, frame).line_derivatives(h, y)
+        return (self.on_squares * (score**2 + 2 * laplacian) + 2 * self.on_scores * score).sum()
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
         """Not known: only the sum over the observations is."""
@@ -73,7 +73,7 @@ class Whitened(NamedTuple):
 
 @double_precision
 def line_losses(
-    surrogate: Surrogate, weight: Weight, noise_levels: tuple[float, ...], data: Whitened
+    density: MixtureDensity, weight: Weight, noise_levels: tuple[float, ...], data: Whitened
 ) -> list[LineLoss]:
     """The loss of every data set, as by `NSMSetting.loss` with coordinates whitened by its location and scale."""
     y, own = data.y, np.repeat(np.arange(len(data.sizes)), data.sizes)
@@ -83,17 +83,35 @@ def line_losses(
     w2, gradient = (np.asarray(part)[: len(lattices.y)] for part in _squared(weight, *map(jnp.asarray, some)))
     found = []
     for location, scale, counts in zip(data.location, data.scale, lattices.counts, strict=True):
-        used = np.flatnonzero(counts)
-        count = np.pad(counts[used], (0, -len(used) % _SIZE))
-        used = np.pad(used, (0, -len(used) % _SIZE))  # with the first point, which then counts nothing
+        used, there = _in_rows(lattices.h, counts)
         offset: Any = np.array([location])
         basis: Any = np.array([[scale]])
+        count = np.where(there, counts[used], 0.0)
         found.append(
             LineLoss(
-                surrogate, Frame(offset, basis), lattices.h[used], lattices.y[used], w2[used], gradient[used], count
+                density,
+                Frame(offset, basis),
+                lattices.h[used[:, 0]],
+                lattices.y[used],
+                count * w2[used],
+                count * gradient[used],
             )
         )
     return found
+
+
+def _in_rows(h: Float[np.ndarray, " points"], counts: Float[np.ndarray, " points"]) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the points that count, in rows of one level each; and which of them are no repeats of the last."""
+    of_level = [np.flatnonzero((h == level) & (counts != 0)) for level in np.unique(h)]
+    parts, there = [], []
+    for used in of_level:
+        if len(used):
+            missing = -len(used) % _ROW
+            parts.append(np.pad(used, (0, missing), mode="edge").reshape(-1, _ROW))
+            there.append((np.arange(parts[-1].size) < len(used)).reshape(-1, _ROW))
+    places, real = np.concatenate(parts), np.concatenate(there)
+    missing = -len(places) % _ROWS  # rows, which then count nothing
+    return np.pad(places, ((0, missing), (0, 0)), mode="edge"), np.pad(real, ((0, missing), (0, 0)))
 
 
 class _Lattices(NamedTuple):

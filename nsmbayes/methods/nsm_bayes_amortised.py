@@ -212,7 +212,7 @@ class NSMBayesAmortised(NSMBayes):
         rate = statistics.beta if beta is None else checks.positive(beta, "beta")
         return from_statistics(
             statistics,
-            self.density,
+            self._mixture,
             self._support(prior),
             self.sampler,
             self._provenance(),

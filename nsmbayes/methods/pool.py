@@ -11,7 +11,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers.compiled import Start
-from nsmbayes.surrogates import Density
+from nsmbayes.surrogates import Density, MixtureDensity
 
 _DRAWS = 2000
 _ROWS = 64  # observations of each data set
@@ -22,13 +22,13 @@ _BISECTIONS = 30
 class Pool(NamedTuple):
     """Draws of the prior that all data sets share."""
 
-    density: Density
+    density: MixtureDensity
     u: Float[np.ndarray, "draws d"]
     theta: Float[np.ndarray, "draws d"]
 
     @classmethod
     @double_precision
-    def of(cls, prior: UnconstrainedPrior, density: Density, seed: int) -> "Pool":
+    def of(cls, prior: UnconstrainedPrior, density: MixtureDensity, seed: int) -> "Pool":
         """As many as are worth their time."""
         u = np.asarray(prior.sample(seed_key(seed), _DRAWS))
         return cls(density, u, constrain_rows(prior, u))

@@ -19,7 +19,7 @@ from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrain_rows
 from nsmbayes.samplers import Draws, Sampler, Target, log_prob
 from nsmbayes.serialisation import model_arrays, require_array, write_model
-from nsmbayes.surrogates import Density, Frame
+from nsmbayes.surrogates import Frame, MixtureDensity
 
 _ARRAYS = ("offset", "basis", "references", "sizes", "design", "projector", "A", "B")
 
@@ -74,7 +74,7 @@ class KeptStatistics(NamedTuple):
         return cls(n, checks.positive(header.get("beta"), "beta"), str(header.get("network")), levels, found)
 
     @double_precision
-    def loss(self, density: Density) -> InterpolatedLoss:
+    def loss(self, density: MixtureDensity) -> InterpolatedLoss:
         """The loss of the data set, with the surrogate that they were computed with."""
         if fingerprint(density) != self.network:
             raise InputError(
@@ -133,7 +133,7 @@ class StatisticsPosterior(SampledPosterior):
 @double_precision
 def from_statistics(
     statistics: KeptStatistics,
-    density: Density,
+    density: MixtureDensity,
     prior: UnconstrainedPrior,
     sampler: Sampler,
     provenance: Provenance,

@@ -71,9 +71,12 @@ class MixtureDensity(Density):
         self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
         """Derivatives as a function of many points y, for the mixture convolved with noise of standard deviation h."""
+        return self.in_frame(theta, frame).smooth(h).derivatives
+
+    def in_frame(self, theta: Float[Array, " d_theta"], frame: Frame) -> GaussianMixture:
+        """The mixture in the coordinates y of a frame."""
         D = frame.basis / self.scale_x.scale[:, None]
-        mixture = self.mixture(self.scale_theta(theta)).pull_back(self.scale_x(frame.offset), D)
-        return mixture.smooth(h).derivatives
+        return self.mixture(self.scale_theta(theta)).pull_back(self.scale_x(frame.offset), D)
 
     def derivatives(
         self, theta: Float[Array, " d_theta"], x: Float[Array, " d_x"], basis: Float[Array, "d_x d_x"]

@@ -51,6 +51,35 @@ class GaussianMixture(NamedTuple):
             (self.log_weights - 0.5 * log_det - constant)[:, None], self.means, precisions[..., None], traces[:, None]
         )
 
+    def line_scores(self, h: Float[Array, " levels"], y: Float[Array, "levels n"]) -> Float[Array, "levels n"]:
+        """In one dimension, the score of the density of y + h e, at n points for each of several h."""
+        P, μ, r = self._on_lines(h, y)
+        total, first, constant = jnp.moveaxis(jnp.stack([jnp.ones_like(P), -P, P * μ], 1) @ r, 1, 0)
+        return (first * y + constant) / total
+
+    def line_derivatives(
+        self, h: Float[Array, " levels"], y: Float[Array, "levels n"]
+    ) -> tuple[Float[Array, "levels n"], Float[Array, "levels n"]]:
+        """In one dimension, score and Laplacian of the log density of y + h e, at n points for each of several h.
+
+        With r_k the responsibilities of components and s_k = -P_k (y - μ_k) their scores: sum r_k s_k, and
+        sum r_k (s_k^2 - P_k) less the square of the score. As polynomials in y, both are products of matrices, which is
+        twice as fast as `smooth(h).derivatives`; it loses digits for points more than 1e5 standard deviations away.
+        """
+        P, μ, r = self._on_lines(h, y)
+        rows = [jnp.ones_like(P), -P, P * μ, P**2, -2 * P**2 * μ, P**2 * μ**2 - P]
+        total, s1, s0, q2, q1, q0 = jnp.moveaxis(jnp.stack(rows, 1) @ r, 1, 0)
+        score = (s1 * y + s0) / total
+        return score, (q2 * y**2 + q1 * y + q0) / total - score**2
+
+    def _on_lines(self, h: Float[Array, " levels"], y: Float[Array, "levels n"]) -> tuple[Array, Array, Array]:
+        """Precisions (levels, k), means (k,), and responsibilities (levels, k, n) up to a factor for each point."""
+        variances, μ = self.covariances[:, 0, 0] + jnp.square(h)[:, None], self.means[:, 0]
+        P = 1 / variances
+        logs = (self.log_weights - 0.5 * jnp.log(variances))[:, :, None]
+        logs = logs - 0.5 * P[:, :, None] * jnp.square(y[:, None, :] - μ[:, None])
+        return P, μ, jnp.exp(logs - logs.max(axis=1, keepdims=True))
+
 
 def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Array, " k"]]:
     """Inverses and log determinants of covariance matrices; for small ones by Cholesky's algorithm, unrolled.

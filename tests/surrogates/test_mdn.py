@@ -332,3 +332,20 @@ def test_precision_factors_of_one_column(x64):
     mixture = density.mixture(density.scale_theta(theta)).smooth(0.0)
     expected = mixture.log_prob(density.scale_x(x)) - jnp.log(density.scale_x.scale).sum()
     np.testing.assert_allclose(density.log_probs(theta, x), expected, rtol=1e-12)
+
+
+def test_derivatives_on_lines_equal_autodiff(x64):
+    """Rows of points with a noise level each, also far out."""
+    mixture, rng = random_mixture(1), np.random.default_rng(7)
+    h, y = jnp.array([0.0, 0.2, 5.0]), jnp.asarray(rng.standard_normal((3, 30)) * 10 ** rng.uniform(-1, 3, (3, 30)))
+
+    def log_prob(y, h):
+        return log_normal_mixture(mixture._replace(covariances=mixture.covariances + h**2 * jnp.eye(1)), y[None])
+
+    def at_points(function):
+        return jax.jit(jax.vmap(jax.vmap(function, (0, None))))(y, h)
+
+    score, laplacian = jax.jit(mixture.line_derivatives)(h, y)
+    np.testing.assert_allclose(score, at_points(jax.grad(log_prob)), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(laplacian, at_points(jax.grad(jax.grad(log_prob))), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(jax.jit(mixture.line_scores)(h, y), score, rtol=1e-12)
