@@ -5,6 +5,7 @@ Four kinds: while a model is overwritten, while one is trained and saved, during
 """
 
 import csv
+import itertools
 import json
 import random
 import signal
@@ -21,7 +22,6 @@ import nsmbayes as nsm
 from attacks.result import Result
 
 ROOT = Path(__file__).parents[1]
-_KILLS_IN_A_ROW = 5  # of one run of an experiment
 _SAVE = """
 import sys
 import nsmbayes as nsm
@@ -111,10 +111,13 @@ def inferences(result: Result, folder: Path, rng: random.Random, count: int) -> 
     np.savetxt(data, task.observe(60, seed=1).x, delimiter=",", header="x", comments="")
     model = ROOT / "tests" / "data" / "models-format-1" / "conj"
     options = ["infer", model, data, "--draws", 2000]
-    _, seconds = _finish([*options, "--out", folder / "whole"])
-    for i in range(count):
+    seconds = [_finish([*options, "--out", folder / name])[1] for name in ("first", "whole")][1]  # nothing compiled
+    for i in itertools.count():
+        if result.outcomes["infer: killed"] == count:
+            break
         out = folder / f"out-{i}"
         killed = kill(_COMMAND, [*options, "--out", out], rng, within=seconds)
+        result.outcomes["infer: killed" if killed else "infer: ended before the kill"] += 1
         try:
             found = {path.name for path in out.glob("*") if path.suffix != ".tmp"}
             if "posterior.json" in found:
@@ -125,8 +128,6 @@ def inferences(result: Result, folder: Path, rng: random.Random, count: int) -> 
                 assert (out / "report.html").read_text().endswith("</html>")
             assert killed or {"posterior.json", "draws.csv", "report.html"} <= found
             result.outcomes["infer: every file whole" if found else "infer: nothing yet"] += 1
-            if not killed:
-                result.outcomes["infer: ended before the kill"] += 1
         except (ValueError, AssertionError) as error:
             result.fail(f"infer {i}", f"{type(error).__name__}: {error}")
 
@@ -135,15 +136,18 @@ def experiments(result: Result, folder: Path, rng: random.Random, count: int) ->
     """During `nsmbayes reproduce`: taken up again to the end, it says what a run says that nobody killed."""
     options = ["reproduce", "gnk", "--methods", "nsm-bayes-conj", "--simulations", 300, "--repeats", 3]
     options += ["--workers", 1, "--quiet", "--resume", "--observations", 30]
+    _finish([*options, "--out", folder / "first"])  # so that nothing is compiled later
     said, seconds = _finish([*options, "--out", folder / "whole"])
     expected = _numbers(said, folder / "whole")
-    for i in range(0, count, _KILLS_IN_A_ROW):
-        out = folder / f"cut-{i}"
-        for _ in range(min(_KILLS_IN_A_ROW, count - i)):
+    for i in itertools.count():
+        if result.outcomes["reproduce: killed"] == count:
+            break
+        out, killed = folder / f"cut-{i}", True
+        while killed and result.outcomes["reproduce: killed"] < count:
+            stored = len(list(out.glob("*/seed-*.json")))
             killed = kill(_COMMAND, [*options, "--out", out], rng, within=seconds)
             result.outcomes["reproduce: killed" if killed else "reproduce: ended before the kill"] += 1
-            stored = len(list(out.glob("*/seed-*.json")))
-            result.outcomes["reproduce: with repeats stored before"] += stored > 0
+            result.outcomes["reproduce: killed, with repeats stored before"] += killed and stored > 0
         said, _ = _finish([*options, "--out", out])
         if said.returncode == 0 and _numbers(said, out) == expected:
             result.outcomes["reproduce: taken up to the end, identical"] += 1

@@ -20,7 +20,8 @@ from nsmbayes._internal.waiting import stage
 from nsmbayes.losses import NLELoss
 from nsmbayes.losses.cells import Cells
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
-from nsmbayes.samplers import Target, rough_draws, search
+from nsmbayes.samplers import search
+from nsmbayes.samplers.recounted import Recounted
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
 from nsmbayes.weights import PlateauIMQ, Weight, Weighting, overall_many
@@ -115,6 +116,7 @@ class Suspects(NamedTuple):
 class _Fit(NamedTuple):
     factor: Factor
     near: np.ndarray
+    posterior: Recounted
     affinity: float
     rounds: int
     settled: bool
@@ -142,10 +144,6 @@ def find_suspects(
     some = x[rows]
     own = np.arange(len(some))
 
-    def draws(counts: np.ndarray, near: np.ndarray | None) -> np.ndarray:
-        target = Target(prior, NLELoss(density, jnp.asarray(some), jnp.asarray(counts)), jnp.asarray(1.0))
-        return rough_draws(target, near, count=_DRAWS, seed=seed)
-
     def explained(near: np.ndarray) -> float:
         model = map_rows(matched, constrain_rows(prior, near), density, match).mean(axis=0)
         return float(match.affinity(jnp.asarray(model)))
@@ -155,7 +153,7 @@ def find_suspects(
         overall = np.asarray(overall_many(weight, centre, jnp.asarray(some)))
         return overall * Weighting(weight, centre).at(some) ** 2 if by_distance else overall
 
-    def settle(centre: LocationScatter, near: np.ndarray, *, by_distance: bool) -> _Fit:
+    def settle(centre: LocationScatter, near: np.ndarray, posterior: Recounted, *, by_distance: bool) -> _Fit:
         """From draws of some model: factor, model, factor, and so on."""
         observed, places = smoothed(some, some, centre, excess.levels, own), Places.of(some, centre, excess.levels)
         counts = counts_of(centre, by_distance=by_distance)
@@ -169,9 +167,9 @@ def find_suspects(
             lambdas, beyond = expected(density, thetas, places, observed.total), expected_beyond(density, thetas, some)
             factor, done = excess.factor(observed, lambdas, beyond), done + 1
             settled = bool(np.abs(factor.values - last).max() < _SETTLED)
-            near = draws(counts * factor.values, near if len(near) > 1 else None)
+            near = posterior.draws(counts * factor.values, count=_DRAWS)
             if settled or done == excess.rounds:
-                return _Fit(factor, near, explained(near), done, settled, by_distance)
+                return _Fit(factor, near, posterior, explained(near), done, settled, by_distance)
             last = factor.values
 
     centre = fit_centre(some)
@@ -179,11 +177,13 @@ def find_suspects(
     closest = search(prior, _shortfall, 0, density, match)
     tight = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
     at_closest = np.asarray(prior.unconstrain(jnp.asarray(closest)))[None]
-    middle = settle(centre, draws(tight, None), by_distance=True)
+    loss = NLELoss(density, jnp.asarray(some))
+    of_middle, of_closest = (Recounted(prior, loss, seed=seed) for _ in range(2))
+    middle = settle(centre, of_middle.draws(tight, count=_DRAWS), of_middle, by_distance=True)
     fits = [
         middle,
-        settle(centre, middle.near, by_distance=False),
-        settle(centre, at_closest, by_distance=False),
+        settle(centre, middle.near, of_middle, by_distance=False),
+        settle(centre, at_closest, of_closest, by_distance=False),
     ]
     best, noise = middle, min(1.0, np.sqrt(_FEW / len(some)))
     regained = _OF_SHARE * float((fits[1].factor.values - middle.factor.values).mean())
@@ -194,7 +194,7 @@ def find_suspects(
     kept = best.factor.values > _KEPT
     if _MAJORITY * len(some) < kept.sum() < len(some):
         other = fit_centre(_banished(some, ~kept, centre))
-        again = settle(other, best.near, by_distance=best.by_distance)
+        again = settle(other, best.near, best.posterior, by_distance=best.by_distance)
         if again.affinity > best.affinity - _WORSE:
             centre, best = other, again
     if len(x) > len(some):

@@ -29,7 +29,7 @@ from nsmbayes.calibration.sampled import SampledProblem
 from nsmbayes.errors import InputError
 from nsmbayes.priors import UnconstrainedPrior
 from nsmbayes.samplers import Target, log_prior, minimise, total_loss
-from nsmbayes.samplers.independence import FEW, adapt
+from nsmbayes.samplers.independence import FEW, adapt, evaluation
 from nsmbayes.samplers.students import Population
 from nsmbayes.serialisation import registered
 
@@ -165,7 +165,7 @@ def sweep(target: Target, largest: float, particles: int, seed: int) -> Populati
     """Draws around the posteriors at learning rates from 0 to `largest`."""
     prior_key, key = jax.random.split(seed_key(seed))
     start = np.asarray(target.prior.sample(prior_key, particles))
-    return adapt(log_prior, total_loss, start, target, beta=largest, key=key)
+    return adapt(evaluation(log_prior, total_loss, target), start, beta=largest, key=key)
 
 
 def pooled(visited: Population, rng: np.random.Generator) -> Pool:

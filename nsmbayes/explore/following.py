@@ -14,7 +14,7 @@ from nsmbayes.explore.answers import DrawsAnswer
 from nsmbayes.losses import NLELoss
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Target, log_prior, total_loss
-from nsmbayes.samplers.independence import adapt, resample
+from nsmbayes.samplers.independence import adapt, evaluation, resample
 from nsmbayes.samplers.students import Population, around
 from nsmbayes.surrogates import Density
 
@@ -41,7 +41,8 @@ class Follower:
         stage = max(_STAGE, _PER_PARAMETER * target.prior.dim)
         candidates = np.asarray(target.prior.sample(key_start, stage))
         try:
-            found = adapt(log_prior, total_loss, candidates, target, beta=beta, key=key, first=first, rough=True)
+            evaluate = evaluation(log_prior, total_loss, target)
+            found = adapt(evaluate, candidates, beta=beta, key=key, first=first, rough=True)
         except ConvergenceError:
             self._near = None
             return None

@@ -22,6 +22,8 @@ from nsmbayes.samplers.students import Population, StudentMixture, fit_students,
 from nsmbayes.samplers.target import require_finite
 
 LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
+Evaluate = Callable[[Float[np.ndarray, "n d"]], tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]]
+"""Log densities of the prior and losses at many positions."""
 
 _COMPONENTS = 8
 _FEW_COMPONENTS = 2  # with more than FEW parameters: the covariances of eight could not be estimated
@@ -79,15 +81,15 @@ def sample_independence(
         (True, True)
     """
     chains, draws = checks.integer(chains, "chains", at_least=1), checks.integer(draws, "draws", at_least=4)
-    data = as_traced(data)
-    population = adapt(log_prior, loss, prior_draws, data, beta=beta, key=key, first=first, before=before)
+    evaluate = evaluation(log_prior, loss, data)
+    population = adapt(evaluate, prior_draws, beta=beta, key=key, first=first, before=before)
     rng = _generator(jax.random.fold_in(key, 1))
     log_weights = _log_weights(population, beta)
     begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - log_sum_exp(log_weights)))
     proposals = population.best.sample(chains * draws, rng).reshape(chains, draws, -1)
     states = np.concatenate([population.positions[begin][:, None], proposals], axis=1)
     flat = states.reshape(-1, states.shape[-1])
-    log_priors, losses = map_rows(_parts, flat, log_prior, loss, data)
+    log_priors, losses = evaluate(flat)
     log_ratios = _target(log_priors, losses, beta) - population.best.log_prob(flat)
     accepted = _accept(log_ratios.reshape(chains, -1), np.log(rng.random((chains, draws))))
     last = np.maximum.accumulate(np.where(accepted, np.arange(draws + 1), 0), axis=1)[:, 1:]
@@ -95,6 +97,17 @@ def sample_independence(
     return Draws(
         positions, accepted[:, 1:].mean(axis=1), np.zeros(chains, int), *diagnose(positions), visited=population
     )
+
+
+def evaluation(log_prior: LogPrior, loss: LogPrior, data: Any = None) -> Evaluate:
+    """What `adapt` asks for, of two JAX functions: evaluated on all cores."""
+    data = as_traced(data)
+    return lambda positions: map_rows(_parts, positions, log_prior, loss, data)
+
+
+def effective_draws(population: Population, beta: float) -> float:
+    """How many independent draws of the posterior at a learning rate a population is worth."""
+    return _effective(_log_weights(population, beta))
 
 
 def resample(population: Population, beta: float, count: int) -> Float[np.ndarray, "count d"]:
@@ -118,10 +131,8 @@ def _accept(
 
 @double_precision
 def adapt(
-    log_prior: LogPrior,
-    loss: LogPrior,
+    evaluate: Evaluate,
     prior_draws: Any,
-    data: Any = None,
     *,
     beta: float,
     key: Key[Array, ""],
@@ -141,7 +152,7 @@ def adapt(
         ConvergenceError: if the path does not reach the posterior.
     """
     start = checks.matrix(prior_draws, "prior_draws", min_rows=100)
-    (N, d), beta, data = start.shape, checks.positive(beta, "beta"), as_traced(data)
+    (N, d), beta = start.shape, checks.positive(beta, "beta")
     if 20 * d > N:
         raise InputError(f"`prior_draws` needs at least {20 * d} rows for {d} dimensions; got {N}. Draw more.")
     rng = _generator(key)
@@ -171,7 +182,7 @@ def adapt(
                 "of 1). Use NUTS, or more draws from the prior."
             )
         new = proposals[-1].sample(N, rng)
-        parts.append((new, *map_rows(_parts, new, log_prior, loss, data)))
+        parts.append((new, *evaluate(new)))
         densities = _extended(densities, proposals, [part[0] for part in parts])
         population = _pool(parts, densities, proposals, best)
         require_finite(_log_weights(population, beta), "parameters that were tried")

@@ -14,7 +14,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.samplers.chains import MIN_ESS, Draws, require_converged, require_movement
-from nsmbayes.samplers.independence import FEW, adapt, resample, sample_independence
+from nsmbayes.samplers.independence import FEW, adapt, evaluation, resample, sample_independence
 from nsmbayes.samplers.modes import descend
 from nsmbayes.samplers.nuts import sample_nuts
 from nsmbayes.samplers.slice import sample_slice
@@ -62,10 +62,10 @@ class Sampler(ABC):
         return self.sample(target, seed=seed)
 
     @double_precision
-    def _prior_draws(self, target: Target, seed: int) -> tuple[Float[np.ndarray, "k d"], Any]:
-        """Candidates for the starts of the chains, and the key of what follows."""
+    def _prior_draws(self, target: Target, seed: int, *, known: bool = False) -> tuple[Float[np.ndarray, "k d"], Any]:
+        """Candidates for the starts of the chains, fewer if something is `known`, and the key of what follows."""
         key_start, key = jax.random.split(seed_key(seed))
-        each = _FEW_CANDIDATES if target.prior.dim <= _FEWEST else _CANDIDATES
+        each = _FEW_CANDIDATES if target.prior.dim <= (FEW if known else _FEWEST) else _CANDIDATES
         return np.asarray(target.prior.sample(key_start, self.chains * each)), key
 
 
@@ -121,14 +121,14 @@ class AdaptiveSampler(Sampler):
         return self._sample(target, near, seed)
 
     def _sample(self, target: Target, near: Near | None, seed: int) -> Draws:
-        candidates, key = self._prior_draws(target, seed)
+        candidates, key = self._prior_draws(target, seed, known=near is not None)
         first = before = None
         if isinstance(near, Population):
             before = near
         elif near is not None:
             first = around(near)
         elif candidates.shape[1] > FEW:
-            first = _at_modes(target, candidates, self.chains)
+            first = at_modes(target, candidates, self.chains)
         for attempt in range(_ATTEMPTS):
             try:
                 result = sample_independence(
@@ -182,16 +182,18 @@ def rough_draws(target: Target, near: Float[np.ndarray, "k d"] | None, *, count:
     if near is not None:
         first = around(near)
     elif d > FEW:
-        first = _at_modes(target, candidates, _ROUGH_STARTS)
+        first = at_modes(target, candidates, _ROUGH_STARTS)
     beta = float(target.beta)
     try:
-        found = adapt(log_prior, total_loss, candidates, target, beta=beta, key=key, first=first, rough=True)
+        found = adapt(
+            evaluation(log_prior, total_loss, target), candidates, beta=beta, key=key, first=first, rough=True
+        )
         return resample(found, beta, count)
     except ConvergenceError:
         return AdaptiveSampler(draws=100).sample(target, seed=seed).flat[:: 400 // count][:count]
 
 
-def _at_modes(target: Target, candidates: Float[np.ndarray, "k d"], starts: int) -> StudentMixture | None:
+def at_modes(target: Target, candidates: Float[np.ndarray, "k d"], starts: int) -> StudentMixture | None:
     """A proposal that covers the modes that the best of the candidates lead to; None if none could be used."""
     modes = modes_from(target, starting_points(target, candidates, starts))
     return modes.proposal() if np.isfinite(modes.log_masses).any() else None
