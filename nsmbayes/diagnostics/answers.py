@@ -25,8 +25,8 @@ from nsmbayes.samplers import MAX_R_HAT, MIN_ESS, diagnose
 
 _DRAWS = 1000  # of posteriors in closed form
 _FEWEST = 20  # draws that a chain is thinned to, at least
-_BATCH = 64  # data sets in one call of `build_posteriors`, between which progress is shown
-_CHAIN = 250  # draws of each chain of them
+_BATCH = 128  # data sets in one call of `build_posteriors`, between which progress is shown
+_CHAIN = 150  # draws of each chain of them
 _RIDGE = 1e-3  # relative to the number of data sets
 
 

@@ -22,7 +22,7 @@ from nsmbayes.samplers.compiled import Effort, Sampled, Start, reweighted_start,
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight, Weighting
 
-_TOGETHER, _TOGETHER_ON_GPU = 32, 512  # data sets that are sampled at once
+_TOGETHER, _TOGETHER_ON_GPU = 128, 512  # data sets that are sampled at once
 _ENOUGH = 0.25  # effective share of the draws below which they are drawn again
 _WIDER = 1.5  # than what was found is the start of a second attempt
 _ATTEMPTS = 2

@@ -21,7 +21,7 @@ from nsmbayes.samplers.target import Target, log_prior, total_loss
 _FREEDOM = 8  # degrees of freedom of the proposals; even, since such draws need no rejection
 _BROAD = 0.1  # share of a component as wide as the whole
 _WIDER = 4.0  # how much wider the second component of the first proposal is
-_EM_STEPS, _BISECTIONS = 12, 30
+_EM_STEPS, _BISECTIONS = 8, 30
 _COLDEST = 1e-9
 _ENOUGH, _GOOD = 0.12, 0.5  # effective share of a stage that a tempered posterior must have, and at which to stop
 _ARRIVED = 2  # stages at the posterior itself, at least
@@ -33,11 +33,11 @@ class Effort(NamedTuple):
 
     chains: int = 4
     draws: int = 500
-    stage: int = 192
+    stage: int = 96
     """Draws of a stage of the adaptation."""
-    stages: int = 8
+    stages: int = 12
     """Stages, at most."""
-    components: int = 4
+    components: int = 3
 
 
 class Start(NamedTuple):

@@ -76,8 +76,8 @@ class GaussianMixture(NamedTuple):
         """Precisions (levels, k), means (k,), and responsibilities (levels, k, n) up to a factor for each point."""
         variances, μ = self.covariances[:, 0, 0] + jnp.square(h)[:, None], self.means[:, 0]
         P = 1 / variances
-        logs = (self.log_weights - 0.5 * jnp.log(variances))[:, :, None]
-        logs = logs - 0.5 * P[:, :, None] * jnp.square(y[:, None, :] - μ[:, None])
+        parabolas = [self.log_weights - 0.5 * jnp.log(variances) - 0.5 * P * μ**2, P * μ, -0.5 * P]
+        logs = jnp.stack(parabolas, 2) @ jnp.stack([jnp.ones_like(y), y, y**2], 1)
         return P, μ, jnp.exp(logs - logs.max(axis=1, keepdims=True))
 
 
