@@ -55,11 +55,11 @@ def replaced(clean: np.ndarray, kind: str, rng: np.random.Generator) -> tuple[np
 
 
 def methods() -> dict[str, Any]:
-    """Small networks: what is attacked is the way from data to a posterior."""
-    mixture = nsm.MDN(components=3, hidden=(16, 16))
+    """Small networks and few draws: what is attacked is the way from data to a posterior."""
+    small: dict[str, Any] = {"surrogate": nsm.MDN(components=3, hidden=(16, 16)), "draws": 125}
     return {
-        "nsm-bayes": nsm.NSMBayes(PRIOR, surrogate=mixture),
-        "nsm-bayes-amortised": nsm.NSMBayesAmortised(PRIOR, surrogate=mixture),
+        "nsm-bayes": nsm.NSMBayes(PRIOR, **small),
+        "nsm-bayes-amortised": nsm.NSMBayesAmortised(PRIOR, **small),
         "nsm-bayes-conj": nsm.NSMBayesConj(PRIOR, hidden=16),
     }
 
