@@ -125,6 +125,12 @@ def _diagnose(parser: argparse.ArgumentParser) -> None:
     _add_model_and_data(parser)
     parser.add_argument("--out", type=Path, default=Path("diagnosis"), help="folder for the page (default: diagnosis)")
     parser.add_argument("--simulator", help="module:name of yours, or a built-in task (default: the surrogate)")
+    parser.add_argument(
+        "--calibration",
+        type=int,
+        metavar="K",
+        help="check regions on K simulated data sets, 0 for none (default: 60 where that takes seconds, else none)",
+    )
     parser.add_argument("--json", type=Path, help="file for the numbers")
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import textwrap
 
 from nsmbayes import tasks
 from nsmbayes._internal.files import write_text
@@ -19,10 +20,14 @@ def run(options: argparse.Namespace) -> int:
         own = ":" in options.simulator
         simulator = named_simulator(options.simulator) if own else tasks.get(options.simulator)
     posterior = method.build_posterior(read_data(options, method), beta=options.beta, seed=options.seed)
-    found = diagnose(method, posterior, simulator, seed=options.seed)
+    found = diagnose(method, posterior, simulator, calibration=options.calibration, seed=options.seed)
     for part in (found.reach, found.verdict):
         if part is not None:
             print(escape(part.explain()))
+    for section in found.sections:
+        print("\n" + section.title)
+        for sentence in section.sentences:
+            print(textwrap.fill(escape(sentence), 110))
     if options.json is not None:
         write_text(options.json, json.dumps(found.as_json(), indent=2) + "\n")
     page = found.write(options.out, title=f"Diagnosis of {options.data.name}")

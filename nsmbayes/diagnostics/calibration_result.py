@@ -172,6 +172,10 @@ class CalibrationMap:
 
     def explain(self) -> str:
         """What the map says, in plain sentences."""
+        return "\n".join(textwrap.fill(part, 110) for part in self.paragraphs())
+
+    def paragraphs(self) -> list[str]:
+        """The same, one string for each paragraph."""
         parts = [
             f"{self.label}: {self.datasets:,} data sets of {self.n:,} observations, simulated with {self.source}. "
             f"{self.how}"
@@ -190,7 +194,7 @@ class CalibrationMap:
                 "learning rate is chosen for coverage, and its ranks need not be uniform even if nothing is wrong. A "
                 "curve outside its band is a fact to know, not a failure; a 95 % region that covers 60 % is one."
             )
-        return "\n".join(textwrap.fill(part, 110) for part in parts)
+        return parts
 
     def _about_coverage(self, data: str) -> str:
         said = [

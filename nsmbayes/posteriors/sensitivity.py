@@ -116,6 +116,10 @@ class Sensitivity:
 
     def explain(self) -> str:
         """What the posterior hangs on, in plain sentences."""
+        return "\n".join(textwrap.fill(part, 110) for part in self.paragraphs())
+
+    def paragraphs(self) -> list[str]:
+        """The same, one string for each paragraph."""
         known = sorted((each for each in self.changes if each.known), key=lambda each: -each.size)
         strong = [each for each in known if each.size >= _MOVED]
         parts = []
@@ -132,7 +136,7 @@ class Sensitivity:
                 "or that there is more than one mode."
             )
         notes = list(dict.fromkeys(each.note for each in self.changes if each.note))
-        return "\n".join(textwrap.fill(escape(part), 110) for part in parts + notes)
+        return [escape(part) for part in parts + notes]
 
     def _words(self, each: Change) -> str:
         j = int(np.abs(each.shift).argmax())

@@ -1,10 +1,10 @@
-"""One page on a data set: far from the simulations? outliers, or a wrong simulator? what does the posterior predict?"""
+"""One page on a data set: far from the simulations? outliers, or a wrong simulator? can its posterior be trusted?"""
 
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,18 +19,9 @@ from nsmbayes.plotting.style import save
 from nsmbayes.posteriors import Posterior
 from nsmbayes.posteriors.predictive import Checked
 from nsmbayes.report.page import page_html, svg, table, verdict_box
+from nsmbayes.report.sections import Section, calibration_section, sensitivity_section
 
 _DATA_SETS = 100  # predictive ones
-
-
-class Section(NamedTuple):
-    """A part of the page: a title, sentences, a figure, and numbers for the JSON file under its name."""
-
-    name: str
-    title: str
-    sentences: Sequence[str]
-    figure: Figure | None = None
-    numbers: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +33,7 @@ class Diagnosis:
     verdict: Verdict | None
     statistics: dict[str, Checked]
     sections: tuple[Section, ...]
-    """Further parts of the page: those that were passed."""
+    """Further parts of the page: calibration, sensitivity, and those that were passed."""
     figures: dict[str, Figure]
 
     def as_json(self) -> dict[str, Any]:
@@ -112,15 +103,24 @@ class Diagnosis:
 
 
 def diagnose(
-    method: Method, posterior: Posterior, simulator: Any = None, *, sections: Sequence[Section] = (), seed: int = 0
+    method: Method,
+    posterior: Posterior,
+    simulator: Any = None,
+    *,
+    calibration: int | None = None,
+    sections: Sequence[Section] = (),
+    seed: int = 0,
 ) -> Diagnosis:
     """All that can be asked about the data of a posterior before it is used.
 
     Args:
         method: the method that built it.
         posterior: the posterior.
-        simulator: a simulator or a task, for the verdict and the predictions; without it the surrogate.
-        sections: further parts of the page, such as a calibration of the method.
+        simulator: a simulator or a task, for the verdict, the predictions and the calibration; without it the
+            surrogate, which cannot see its own error.
+        calibration: on how many simulated data sets the method's regions are checked, at least 20, or 0 for none. By
+            default 60 where their posteriors take seconds together, and none where each takes as long as this one.
+        sections: further parts of the page.
         seed: a whole number.
     """
     try:
@@ -133,9 +133,11 @@ def diagnose(
         predictive = posterior.predict(simulator, _DATA_SETS, seed=seed)
         statistics = predictive.check()
         figures["predictive"] = draw_predictive(predictive)
+    more = [calibration_section(method, posterior, simulator, calibration, seed), sensitivity_section(posterior, seed)]
+    sections = (*more, *sections)
     figures |= {section.name: section.figure for section in sections if section.figure is not None}
     found: dict[str, Any] = {"reach": reach, "verdict": verdict, "statistics": statistics, "figures": figures}
-    return Diagnosis(posterior=posterior, sections=tuple(sections), **found)
+    return Diagnosis(posterior=posterior, sections=sections, **found)
 
 
 def _paragraph(text: str) -> str:

@@ -249,9 +249,15 @@ def test_diagnose_writes_a_page_and_numbers(model, data, tmp_path, capsys):
     file.write_text(csv_text(observed.x))
     out, numbers = tmp_path / "diagnosis", tmp_path / "numbers.json"
     command = ["diagnose", str(model), str(file), "--beta", "0.2", "--out", str(out), "--json", str(numbers)]
-    assert main([*command, "--simulator", "gnk"]) == 0
+    assert main([*command, "--simulator", "gnk", "--calibration", "20"]) == 0
     said = capsys.readouterr().out
     written = json.loads(numbers.read_text(), parse_constant=pytest.fail)
+    assert [each["level"] for each in written["calibration"]["coverage"]] == [0.5, 0.8, 0.95]
+    assert f"95% regions contain the truth in {written['calibration']['coverage'][2]['rate']:.0%}" in " ".join(
+        said.split()
+    )
+    assert {"prior", "learning rate"} <= {each["choice"] for each in written["sensitivity"]}
+    assert {"calibration.png", "sensitivity.png"} <= {path.name for path in out.iterdir()}
     assert written["check"] is None  # the model has no density, and simulations are not saved
     assert written["verdict"]["source"] == "simulator"
     assert written["verdict"]["verdict"].capitalize()[:10] in said
