@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -61,6 +62,7 @@ class RefinableMethod(SurrogateMethod):
         seed: int = 0,
         executor: Any = None,
         timeout: float | None = None,
+        keep: str | Path | None = None,
         settings: TrainingSettings | None = None,
         progress: bool = True,
     ) -> Self:
@@ -79,11 +81,16 @@ class RefinableMethod(SurrogateMethod):
             seed: for the posteriors, the simulations and the training.
             executor: where to simulate, as for `nsmbayes.simulate`.
             timeout: seconds that a call of the simulator may take.
+            keep: a folder for the simulations, written a hundredth of a round at a time. If the refinement is stopped,
+                the same call, of the same method as before it, takes them from there instead of simulating again.
             settings: of the training in every round; by default those of `train`, for half as many epochs.
             progress: whether to show progress bars.
         """
         chosen, rounds = as_campaign_simulator(simulator), checks.integer(rounds, "rounds", at_least=1)
-        simulations = checks.integer(simulations, "simulations", at_least=100)
+        simulations, folder = (
+            checks.integer(simulations, "simulations", at_least=100),
+            keep if keep is None else Path(keep),
+        )
         if self._campaigns:
             raise InputError(
                 "Campaigns that are streamed cannot be refined: training again would have to read them and the new "
@@ -92,14 +99,12 @@ class RefinableMethod(SurrogateMethod):
         if not self._simulations:
             self._simulations = [self._kept_simulations()]
         self._check_budget(simulations)
-        for number, part in enumerate(
-            np.array_split(np.arange(simulations), checks.integer(rounds, "rounds", at_least=1))
-        ):
+        for number, part in enumerate(np.array_split(np.arange(simulations), rounds)):
             with quiet(not progress):
                 posterior = self.build_posterior(x, seed=seed)
             theta = propose_near(posterior, self.support, len(part), seed + number)
             options: dict[str, Any] = {"executor": executor, "timeout": timeout, "progress": progress}
-            found = simulate_at(chosen, theta, seed=seed + number, **options)
+            found = simulate_at(chosen, theta, seed=seed + number, keep=folder, **options)
             known = sum(len(some) for some, _ in self._simulations)
             TrainedMethod.append_simulations(self, theta, found)
             self._train_on(known, seed + number, settings, progress)

@@ -125,7 +125,7 @@ def test_damaged_numbers_of_a_check_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore:.* lie outside the range of the simulations")
-def test_refine_simulates_near_the_posterior_whatever_outliers_say(method):
+def test_refine_simulates_near_the_posterior_whatever_outliers_say(method, tmp_path):
     """The new parameters lie around the posterior, the network knows them, and the check has more to go by."""
     x = simulate(np.random.default_rng(3), np.tile([1.0, 0.0], (400, 1)))
     x[:40] = 60.0
@@ -138,8 +138,10 @@ def test_refine_simulates_near_the_posterior_whatever_outliers_say(method):
         calls.append(theta)
         return simulate(rng, theta[None])[0]
 
-    refined.refine(x, simulator, simulations=600, rounds=2, seed=0, settings=SETTINGS, progress=False)
+    keep = tmp_path / "kept"
+    refined.refine(x, simulator, simulations=600, rounds=2, seed=0, keep=keep, settings=SETTINGS, progress=False)
     assert len(calls) >= 600
+    assert sum(len(np.load(file)) for file in keep.iterdir()) == 600
     assert np.abs(np.median(calls, axis=0) - [1.0, 0.0]).max() < 0.2
     assert refined.simulations_used == 4600
     after = refined.build_posterior(x, seed=0)

@@ -7,6 +7,7 @@ import pytest
 
 import nsmbayes as nsm
 from nsmbayes.simulators import as_simulator, check_gradients, require_differentiable
+from nsmbayes.simulators.given import simulate_at
 
 TASK = nsm.tasks.get("gnk")
 
@@ -105,3 +106,35 @@ def test_a_simulator_that_is_traced_sees_one_theta():
 
     assert nsm.JaxSimulator(one).rows(keys(7), np.zeros((7, 3))).shape == (7, 2)
     assert set(seen) == {(3,)}
+
+
+def test_simulations_that_were_kept_are_not_made_again(tmp_path):
+    """Also if some files are lost or damaged; not those of other parameters, another seed or another simulator."""
+    calls = str(tmp_path / "calls")
+
+    def simulator(rng, theta):
+        with open(calls, "a") as file:
+            file.write(".")
+        return theta + rng.normal(size=1)
+
+    def count():
+        with open(calls, "r+") as file:
+            made = len(file.read())
+            file.truncate(0)
+        return made
+
+    one, theta = nsm.NumpySimulator(simulator), np.linspace(0, 1, 300)[:, None]
+    options = {"keep": tmp_path / "kept", "progress": False}
+    first = simulate_at(one, theta, seed=0, **options)
+    assert count() == 300
+    np.testing.assert_array_equal(simulate_at(one, theta, seed=0, progress=False), first)
+    count()
+    lost, damaged, *_ = sorted((tmp_path / "kept").iterdir())
+    lost.unlink()
+    damaged.write_bytes(damaged.read_bytes()[:-5])
+    np.testing.assert_array_equal(simulate_at(one, theta, seed=0, **options), first)
+    assert count() == 6
+    assert not np.array_equal(simulate_at(one, theta, seed=1, **options), first)
+    assert count() == 300
+    other = nsm.NumpySimulator(lambda rng, theta: theta)
+    np.testing.assert_array_equal(simulate_at(other, theta, seed=0, **options), theta)
