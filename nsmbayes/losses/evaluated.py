@@ -14,7 +14,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses.noise_levels import noisy_points
 from nsmbayes.losses.pointwise import nsm
 from nsmbayes.scatter import LocationScatter
-from nsmbayes.surrogates import Density, Frame, Surrogate
+from nsmbayes.surrogates import Density, Frame, MixtureDensity, Surrogate
 from nsmbayes.weights import Constant, Weighting, evaluate_many, overall_many
 
 _CHUNK = 8192  # numbers, points times columns, whose derivatives are in memory at once, per theta
@@ -93,7 +93,7 @@ class NSMLoss(Loss):
 
     surrogate: Surrogate
     frame: Frame
-    h: Float[Array, "groups points_or_1"]
+    h: Float[Array, "groups 1"]
     y: Float[Array, "groups points d_x"]
     w2: Float[Array, "groups points"]
     grad_w2: Float[Array, "groups points d_x"]
@@ -144,17 +144,20 @@ class NSMLoss(Loss):
         )
 
     def _at_points(self, theta: Float[Array, " d_theta"]) -> Float[Array, "groups points"]:
-        shared_h = self.h.shape[1] == 1
+        if self.y.shape[2] == 1 and self.w2.size <= _CHUNK and isinstance(self.surrogate, MixtureDensity):
+            mixture = self.surrogate.in_frame(theta, self.frame)
+            score, laplacian = mixture.line_derivatives(self.h[:, 0], self.y[..., 0])
+            return self.w2 * (score**2 + 2 * laplacian) + 2 * self.grad_w2[..., 0] * score
 
         def group(h, *points):
             def losses(rows):
-                level, y, w2, grad_w2 = (h[0], *rows) if shared_h else rows
-                return jax.vmap(nsm)(self.surrogate.derivatives_at(theta, self.frame, level)(y), w2, grad_w2)
+                y, w2, grad_w2 = rows
+                return jax.vmap(nsm)(self.surrogate.derivatives_at(theta, self.frame, h[0])(y), w2, grad_w2)
 
-            return _in_chunks(losses, points if shared_h else (h, *points))
+            return _in_chunks(losses, points)
 
         groups = (self.h, self.y, self.w2, self.grad_w2)
-        if shared_h and self.w2.size <= _TOGETHER:
+        if self.w2.size <= _TOGETHER:
             return jax.vmap(group)(*groups)
         return jax.lax.map(lambda one: group(*one), groups)  # one level at a time: its arrays fit into a core's cache
 
@@ -204,12 +207,14 @@ class NSMSetting(NamedTuple):
         weight, centre = self.weighting
         points = noisy_points(self.noise_levels, self.coordinates(x), rules=rules, seed=seed)
         w2, grad_w2 = np.empty(points.y.shape[:2]), np.empty(points.y.shape)
-        for group, h in enumerate(points.h):
-            for level in np.unique(h):
-                # all points of the group, though only those of the level count: one shape, hence one compilation
-                value, gradient = self.weigh(points.y[group], float(level))
-                mine = np.broadcast_to(h == level, len(value))
-                w2[group, mine], grad_w2[group, mine] = value[mine], gradient[mine]
+        everywhere = points.y.reshape(-1, points.y.shape[2])  # one shape, hence one compilation
+        several = len(points.h) > len(self.noise_levels)  # groups of a level: small, and many
+        for level in np.unique(points.h):
+            [mine] = np.nonzero(points.h[:, 0] == level)
+            value, gradient = self.weigh(everywhere if several else points.y[mine[0]], float(level))
+            if several:
+                value, gradient = value.reshape(w2.shape)[mine], gradient.reshape(grad_w2.shape)[mine]
+            w2[mine], grad_w2[mine] = value, gradient
         overall = np.ones(len(x))
         if self.noise_levels[0] > 0:
             overall = np.asarray(overall_many(weight, centre, jnp.asarray(x)))

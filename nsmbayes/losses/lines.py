@@ -14,12 +14,12 @@ from jaxtyping import Array, Float
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses.evaluated import Loss
-from nsmbayes.losses.noise_levels import lattice_offsets, lattice_step, level_coefficients
+from nsmbayes.losses.noise_levels import in_rows, lattice_offsets, lattice_step, level_coefficients
 from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.weights import Weight
 
 _FARTHEST = 1e4  # scales from the centre beyond which a place is no longer told from another
-_ROW, _ROWS = 32, 8  # points in a row, of which all have one level; and rows come in multiples of this
+_ROWS = 8  # rows of points come in multiples of this
 
 
 class LineLoss(Loss):
@@ -102,13 +102,12 @@ def line_losses(
 
 def _in_rows(h: Float[np.ndarray, " points"], counts: Float[np.ndarray, " points"]) -> tuple[np.ndarray, np.ndarray]:
     """Places of the points that count, in rows of one level each; and which of them are no repeats of the last."""
-    of_level = [np.flatnonzero((h == level) & (counts != 0)) for level in np.unique(h)]
     parts, there = [], []
-    for used in of_level:
+    for level in np.unique(h):
+        used = np.flatnonzero((h == level) & (counts != 0))
         if len(used):
-            missing = -len(used) % _ROW
-            parts.append(np.pad(used, (0, missing), mode="edge").reshape(-1, _ROW))
-            there.append((np.arange(parts[-1].size) < len(used)).reshape(-1, _ROW))
+            parts.append(in_rows(used))
+            there.append((np.arange(parts[-1].size) < len(used)).reshape(parts[-1].shape))
     places, real = np.concatenate(parts), np.concatenate(there)
     missing = -len(places) % _ROWS  # rows, which then count nothing
     return np.pad(places, ((0, missing), (0, 0)), mode="edge"), np.pad(real, ((0, missing), (0, 0)))

@@ -10,7 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from scipy.stats import chi
 
 from nsmbayes._internal import checks
@@ -20,6 +20,7 @@ DEFAULT_NOISE_LEVELS = tuple(0.1 * 2.0**i for i in range(7))
 _STEPS = 2  # lattice points to a standard deviation of the noise
 _REACH = 4  # standard deviations of the noise beyond which nothing is counted
 _AXES = 4  # on which the noise of an observation is placed, at most: its error is measured on docs/noise-levels.md
+_ROW = 32  # lattice points in a row
 _WIDEST = 1e6  # noise level
 _FAR = 1e6  # standard deviations of the noise from the origin beyond which the noise itself is nothing
 
@@ -28,10 +29,10 @@ class NoisyPoints(NamedTuple):
     """Points that stand for noisy observations: the sum over levels of coefficient_l E f_l(y_i + h_l e), e ~ N(0, I).
 
     It is sum_k quadrature_weight[i, k] f(node_index[i, k]), with f at the node's own level. Nodes come in groups of the
-    same size; a group is one level (h has one column) or holds nodes of all levels (h has one column per node).
+    same size; a group has one level.
     """
 
-    h: Float[np.ndarray, "groups points_or_1"]
+    h: Float[np.ndarray, "groups 1"]
     y: Float[np.ndarray, "groups points d"]
     node_index: Int[np.ndarray, "n terms"]
     quadrature_weight: Float[np.ndarray, "n terms"]
@@ -126,9 +127,12 @@ def _joined(parts: list[NoisyPoints]) -> NoisyPoints:
 
 
 def _on_lattices(h, coefficients, y) -> NoisyPoints:
-    """One lattice per level, kept where observations are near, with the trapezoidal rule on it."""
+    """One lattice per level, kept where observations are near, with the trapezoidal rule on it; in rows of one level.
+
+    Levels of points that are the same for many of them cost a fraction of what one for each point would.
+    """
     offsets = lattice_offsets()
-    of_level, indices, weights, count = [], [], [], 0
+    levels, rows, indices, weights, count = [], [], [], [], 0
     for level, coefficient in zip(h, coefficients, strict=True):
         step = lattice_step(level)
         places = np.where(np.abs(y) < _FAR * level, step * (np.rint(y / step) + offsets), y)
@@ -136,14 +140,20 @@ def _on_lattices(h, coefficients, y) -> NoisyPoints:
         weight = np.exp(-0.5 * ((places - y) / level) ** 2)
         indices.append(index.reshape(places.shape) + count)
         weights.append(coefficient * weight / weight.sum(axis=1, keepdims=True))
-        of_level.append(np.stack([np.full(len(points), level), points]))
-        count += len(points)
-    padded = np.zeros((2, _round_up(count)))
-    padded[0] = h[-1]
-    padded[:, :count] = np.concatenate(of_level, axis=1)
+        rows.append(in_rows(points))
+        levels.append(np.full(len(rows[-1]), level))
+        count += rows[-1].size
+    missing = _round_up(sum(map(len, rows))) - sum(map(len, rows))
+    at, level_of = np.concatenate(rows), np.concatenate(levels)
+    at, level_of = np.pad(at, ((0, missing), (0, 0))), np.pad(level_of, (0, missing), mode="edge")
     return NoisyPoints(
-        padded[:1], padded[1][None, :, None], np.concatenate(indices, axis=1), np.concatenate(weights, axis=1)
+        level_of[:, None], at[..., None], np.concatenate(indices, axis=1), np.concatenate(weights, axis=1)
     )
+
+
+def in_rows(values: Shaped[np.ndarray, " n"]) -> Shaped[np.ndarray, "rows points"]:
+    """`values` in rows of the same length; the last one is filled up with the last value."""
+    return np.pad(values, (0, -len(values) % _ROW), mode="edge").reshape(-1, _ROW)
 
 
 def lattice_offsets() -> Int[np.ndarray, " points"]:
@@ -158,4 +168,4 @@ def lattice_step(level: float) -> float:
 
 def _round_up(count: int) -> int:
     """The next power of two: data sets with about as many points then share a compilation."""
-    return 2 ** math.ceil(math.log2(max(count, 64)))
+    return 2 ** math.ceil(math.log2(max(count, 2)))
