@@ -3,19 +3,25 @@
 import importlib.metadata
 import json
 import re
+import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tools import dist, lock, sbom
 
 ROOT = Path(__file__).parents[1]
 
 
-def _pins() -> set[str]:
-    return {line.lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
+def _pins(python: str) -> set[str]:
+    """Those that hold for a version of Python."""
+    lines = map(Requirement, (ROOT / "constraints.txt").read_text().splitlines())
+    valid = (line for line in lines if line.marker is None or line.marker.evaluate({"python_version": python}))
+    return {f"{line.name}{line.specifier}".lower().replace("_", "-") for line in valid}
 
 
 def test_everything_that_is_installed_is_pinned():
@@ -23,13 +29,22 @@ def test_everything_that_is_installed_is_pinned():
         f"{each.name}=={each.version}".lower().replace("_", "-") for each in importlib.metadata.distributions()
     }
     ours = {name for name in installed if name.split("==")[0] not in ("nsmbayes", "pip", "setuptools")}
-    assert ours <= _pins()
+    assert ours <= _pins("{}.{}".format(*sys.version_info))
+
+
+def test_the_oldest_python_that_was_tried_is_the_oldest_allowed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    tried = re.findall(r"^\| (3\.\d+)\.\d+ \|", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE)
+    declared = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+    assert set(tried) == set(declared)
+    assert project["requires-python"] == f">={declared[0]}"
 
 
 def test_hashes_are_those_of_the_pins(monkeypatch):
     monkeypatch.chdir(ROOT)
     hashes = lock.read()
-    assert set(hashes) <= _pins()
+    (python,) = re.findall(r"^# CPython (\d+\.\d+),", (ROOT / "hashes.txt").read_text())
+    assert set(hashes) <= _pins(python)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes.values())
     assert not re.search(r"://|index|/", (ROOT / "hashes.txt").read_text())
 

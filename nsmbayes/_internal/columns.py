@@ -1,6 +1,5 @@
 """Columns by name: observations are brought into the order of the simulations, or refused."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.caller import warn_user
 from nsmbayes._internal.text import listed
 from nsmbayes.errors import InputError
 
@@ -91,11 +91,20 @@ def named_matrix(
     return matrix[:, [found.index(name) for name in known]]
 
 
+def ordered_sets(x: Any, known: Names, width: int) -> Any:
+    """Data sets with their columns in the order of the simulations."""
+    if isinstance(x, list | tuple) and any(column_names(each) is not None for each in x):
+        like = "columns, like the simulations"
+        return [named_matrix(each, "x", known, width=width, width_is=like) for each in x]
+    if known is not None:
+        warn_unnamed("x", known, "the simulations")
+    return x
+
+
 def warn_unnamed(argument: str, known: tuple[str, ...], of: str) -> None:
     """Warn that columns without names are taken as those that are known, unless there is only one."""
     if len(known) > 1:
-        warnings.warn(
+        warn_user(
             f"`{argument}` has no column names: its columns are taken to be {listed(known)}, in the order of {of}. "
             "Pass a DataFrame with these names to be sure.",
-            stacklevel=5,
         )

@@ -4,13 +4,13 @@ Weights are copied and nothing is trained again: the result is JAX in double pre
 imported where they are needed and nowhere else.
 """
 
-import warnings
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.caller import warn_user
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.methods.likelihood import LikelihoodMethod
@@ -177,10 +177,9 @@ def _flow(estimator: Any) -> MaskedAutoregressiveFlow:
     if not isinstance(net._distribution, distributions.StandardNormal):
         raise InputError("`estimator` must have a standard normal base. Train density_estimator='mdn' or 'maf'.")
     if d_x == 1:
-        warnings.warn(
+        warn_user(
             "`estimator` is an affine flow in one dimension, that is a conditional Gaussian without skewness or excess "
             "kurtosis. Train density_estimator='mdn' instead.",
-            stacklevel=4,
         )
     scale_theta, embedding = _condition(estimator)
     return sbi_flow(Chain(tuple(converted), embedding), Scalers(scale_x, scale_theta))

@@ -1,6 +1,5 @@
 """What NLE and NSM-Bayes share: a normalised surrogate trained by maximum likelihood, and sampling."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.caller import warn_user
 from nsmbayes._internal.columns import named_matrix
 from nsmbayes._internal.options import show_inherited_options
 from nsmbayes._internal.precision import in_double
@@ -229,10 +229,9 @@ class LikelihoodMethod(RefinableMethod):
         low, high = self.x_range
         outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
         if outside.size > fraction * len(x):
-            warnings.warn(
+            warn_user(
                 f"{outside.size} of {len(x)} observations lie outside the range of the simulations (rows "
                 f"{checks.shown(outside)}): the surrogate extrapolates there.",
-                stacklevel=5,
             )
 
     def _reined_in(self, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, "n d_x"]:
@@ -291,11 +290,10 @@ class LikelihoodMethod(RefinableMethod):
             surrogate_check=surrogate_check,
         )
         if not posterior.converged:
-            warnings.warn(
+            warn_user(
                 f"The chains of the {self.label} posterior have not converged (R-hat {result.r_hat.max():.2f}, ESS "
                 f"{result.ess_bulk.min():.0f}): it may have several modes, see `modes()`. Raise `warmup`, "
                 "`draws` or `chains`.",
-                stacklevel=4,
             )
         return posterior
 

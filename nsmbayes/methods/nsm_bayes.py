@@ -1,6 +1,5 @@
 """NSM-Bayes: robust inference with any twice differentiable surrogate and any prior."""
 
-import warnings
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -8,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.caller import warn_user
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.waiting import stage, waiting
 from nsmbayes.calibration import (
@@ -261,10 +261,9 @@ class NSMBayes(LikelihoodMethod):
             return centre
         centre, columns = beside_atoms(x, self.grid_steps, centre)
         if columns:
-            warnings.warn(
+            warn_user(
                 f"More than half of the values of column {checks.shown(np.asarray(columns))} are the same: distances "
                 "are measured by the scale of the others.",
-                stacklevel=6,
             )
         return centre
 

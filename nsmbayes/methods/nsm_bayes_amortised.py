@@ -1,7 +1,6 @@
 """NSM-Bayes-amortised: the posterior of NSM-Bayes from a few small matrices, whatever the number of observations."""
 
 import dataclasses
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.caller import warn_user
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.waiting import waiting
 from nsmbayes.calibration import InterpolatedProblem, PathCalibration
@@ -320,11 +320,10 @@ class NSMBayesAmortised(NSMBayes):
 
     def _warn_of_chains(self, posterior: AmortisedPosterior) -> None:
         if not posterior.converged:
-            warnings.warn(
+            warn_user(
                 f"The chains of the {self.label} posterior have not converged (R-hat "
                 f"{posterior.result.r_hat.max():.2f}, ESS {posterior.result.ess_bulk.min():.0f}): it may have several "
                 "modes, see `modes()`. Raise `warmup`, `draws` or `chains`.",
-                stacklevel=4,
             )
 
     def _check_noise(self, density: Density) -> None:

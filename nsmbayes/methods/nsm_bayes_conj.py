@@ -8,16 +8,11 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from nsmbayes._internal import checks
-from nsmbayes._internal.columns import column_names, named_matrix, warn_unnamed
+from nsmbayes._internal.columns import named_matrix, ordered_sets
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
-from nsmbayes.calibration import (
-    Calibration,
-    ClosedFormProblem,
-    RootCalibration,
-    StochasticCalibration,
-    as_calibration,
-)
+from nsmbayes._internal.waiting import stage, waiting
+from nsmbayes.calibration import Calibration, ClosedFormProblem, RootCalibration, StochasticCalibration, as_calibration
 from nsmbayes.errors import InputError
 from nsmbayes.losses import check_noise_levels
 from nsmbayes.losses.held_out import HeldOut, family_gradients
@@ -235,7 +230,14 @@ class NSMBayesConj(SurrogateMethod):
         return self
 
     def build_posterior(
-        self, x: Any, *, beta: float | None = None, prior: Any = None, weight: Weight | None = None, seed: int = 0
+        self,
+        x: Any,
+        *,
+        beta: float | None = None,
+        prior: Any = None,
+        weight: Weight | None = None,
+        seed: int = 0,
+        progress: bool = True,
     ) -> ConjugatePosterior:
         """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
 
@@ -245,8 +247,12 @@ class NSMBayesConj(SurrogateMethod):
             prior: another Gaussian prior than the method's own.
             weight: another weight than the method's own.
             seed: for the calibration, and for the fits behind `excess`.
+            progress: whether to say on a terminal what is being done, once it has taken two seconds.
         """
-        checks.integer(seed, "seed")
+        with waiting("posterior", progress=progress):
+            return self._build(x, beta, prior, weight, checks.integer(seed, "seed"))
+
+    def _build(self, x: Any, beta: float | None, prior: Any, weight: Weight | None, seed: int) -> ConjugatePosterior:
         recipe = self._recipe(weight)
         x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
         chosen, result, suspects = self._prior_or(prior), None, None
@@ -257,6 +263,7 @@ class NSMBayesConj(SurrogateMethod):
         centre, multiples = (None, None) if suspects is None else (suspects.centre, suspects.factor.values)
         statistics = DataStatistics.of(recipe, x, centre, multiples)
         if beta is None:
+            stage("calibrating the learning rate")
             problem = ClosedFormProblem(chosen, statistics, self.resolution)
             result = self.calibration.calibrate(problem, seed=seed)
             beta = result.beta
@@ -270,6 +277,7 @@ class NSMBayesConj(SurrogateMethod):
             suspects=suspects,
             by_distance=self.excess is not None and suspects is None,
         )
+        stage("checking the surrogate")
         return posterior.checked(self.surrogate_test(), lower=result is not None)
 
     def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
@@ -287,20 +295,11 @@ class NSMBayesConj(SurrogateMethod):
         brought into the order of the simulations' columns.
         """
         recipe = self._recipe(weight)
-        x = checks.finite_array(self._ordered_sets(x), "x")
+        x = checks.finite_array(ordered_sets(x, self.x_names, self.d_x), "x")
         if x.ndim != 3 or 0 in x.shape or x.shape[2] != self.d_x:
             raise InputError(f"`x` must have shape (datasets, n, {self.d_x}); got {x.shape}.")
         beta, seed = checks.positive(beta, "beta"), checks.integer(seed, "seed")
         return batch_posteriors(recipe, self._prior_or(prior), x, beta, seed, self.resolution)
-
-    def _ordered_sets(self, x: Any) -> Any:
-        """Data sets with their columns in the order of the simulations."""
-        if isinstance(x, list | tuple) and any(column_names(each) is not None for each in x):
-            like = "columns, like the simulations"
-            return [named_matrix(each, "x", self.x_names, width=self.d_x, width_is=like) for each in x]
-        if self.x_names is not None:
-            warn_unnamed("x", self.x_names, "the simulations")
-        return x
 
     def _reference(self) -> tuple[Float[np.ndarray, "m d_x"], Float[np.ndarray, "2 d_x"] | None]:
         return super()._reference() if self._companion is None else self._companion._reference()

@@ -1,6 +1,5 @@
 """What methods with a surrogate q(x | theta) share: simulations that may be stored, checks, and how they are saved."""
 
-import warnings
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any, Self
@@ -9,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.caller import warn_user
 from nsmbayes._internal.columns import Names, check_names
 from nsmbayes._internal.random import dequantised
 from nsmbayes._internal.text import listed
@@ -207,11 +207,10 @@ class SurrogateMethod(TrainedMethod):
         whole = (x == np.rint(x)).all(axis=0) & (np.ptp(x, axis=0) > 1)
         if self.grid_steps is None and whole.any():
             steps = tuple(1.0 if each else 0.0 for each in whole)
-            warnings.warn(
+            warn_user(
                 f"Column {checks.shown(np.flatnonzero(whole))} of the simulations holds whole numbers only. Counts "
                 "have no density, and scores of a surrogate mean little for them: build the method with "
                 f"grid_steps={steps}, or simulate log(1 + count) if counts range over orders of magnitude.",
-                stacklevel=3,
             )
 
     def _warn_of_unseen(self, draws: Float[np.ndarray, "k d_theta"], theta: Float[np.ndarray, "m d_theta"]) -> None:
@@ -219,11 +218,10 @@ class SurrogateMethod(TrainedMethod):
         outside = ((draws < theta.min(axis=0)) | (draws > theta.max(axis=0))).mean(axis=0)
         worst = int(outside.argmax())
         if outside[worst] > _UNSEEN:
-            warnings.warn(
+            warn_user(
                 f"{outside[worst]:.0%} of the prior lies where {self.parameter_names[worst]} was never simulated (the "
                 f"simulations reach from {theta[:, worst].min():.4g} to {theta[:, worst].max():.4g}): the surrogate "
                 "extrapolates there. Simulate from the prior, or from something wider.",
-                stacklevel=5,
             )
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -178,9 +179,13 @@ def _read_numbers(
     path: Path, header: dict[str, Any], check: Callable[[dict[str, Any], Shapes], None] | None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     file = path / _arrays_name(header)
-    if not file.exists():
-        raise FileNotFoundError(file)
-    if not file.is_file():
+    try:
+        mode = file.stat().st_mode  # one look: a writer may delete it between two
+    except PermissionError:
+        raise
+    except OSError as error:  # e.g. a link to itself
+        raise FileNotFoundError(file) from error
+    if not stat.S_ISREG(mode):
         raise _no_model(path)
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size

@@ -1,7 +1,6 @@
 """Fit a network to simulations: minibatches, early stopping, one jitted scan per epoch."""
 
 import time
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from tqdm.auto import tqdm
 
+from nsmbayes._internal.caller import warn_user
 from nsmbayes.errors import InputError, TrainingError
 from nsmbayes.surrogates import Standardiser, Trend
 from nsmbayes.training.settings import TrainingSettings
@@ -143,10 +143,9 @@ def fit(
         if best_epoch < 0 or _final.get():
             raise
         stopped = Stopped.INTERRUPTED
-        warnings.warn(
+        warn_user(
             f"Training was interrupted after {len(history)} of at most {settings.max_epochs} epochs: the best weights "
             "so far were kept, and posteriors of this network will say so. Call train() again to train it fully.",
-            stacklevel=3,
         )
     finally:
         bar.close()

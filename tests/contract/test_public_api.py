@@ -148,7 +148,8 @@ def test_summary(posterior):
 def test_to_arviz(posterior):
     arviz = pytest.importorskip("arviz")
     data = posterior.to_arviz(50, chains=2, seed=3)
-    assert isinstance(data, arviz.InferenceData)
+    kind = "DataTree" if int(arviz.__version__.partition(".")[0]) >= 1 else "InferenceData"
+    assert type(data).__name__ == kind
     draws = np.stack([data.posterior[name].to_numpy() for name in posterior.parameter_names], axis=-1)
     assert np.array_equal(draws, posterior.sample((2, 50), seed=3))
     assert np.array_equal(data.observed_data["weight"].to_numpy(), posterior.weights)

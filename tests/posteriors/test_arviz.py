@@ -69,19 +69,59 @@ def test_a_prior_that_is_not_gaussian():
     assert "log_likelihood" not in _groups(found)
 
 
+def _distance(draws, log_weights):
+    """Cumulative Jensen-Shannon distance of weighted draws from the draws, by its definition."""
+    order = np.argsort(draws)
+    weights = np.exp(log_weights - log_weights.max())[order]
+    steps = np.diff(draws[order])
+    largest = 0.0
+    for way in (1, -1):  # the distribution functions of x and of -x
+        q = np.cumsum(weights[::way] / weights.sum())[:-1]
+        p = np.arange(1, len(draws)) / len(draws)
+        gaps, middle = steps[::way], np.log2((p + q) / 2)
+        found = np.sum(gaps * (p * (np.log2(p) - middle) + q * (np.log2(q) - middle)))
+        largest = max(largest, np.sqrt(max(found, 0.0) / np.sum(gaps * (p + q))))
+    return largest
+
+
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # the draws are made up
-def test_what_arviz_computes(data):
-    if NEWER:
-        table = arviz.psense_summary(data)
-        assert table.index.tolist() == ["theta_0", "theta_1"]
-        influence = arviz.loo_influence(data, group="posterior")
-        assert influence is not None
-    else:
-        sensitivity = arviz.psens(data, component="likelihood")
-        assert float(sensitivity["theta_0"]) > 0
-        assert arviz.loo(data, var_name="x", pointwise=True).pareto_k.shape == (40,)
-    numbers = arviz.summary(data)
-    assert numbers.loc["theta_0", "mean"] == pytest.approx(0.5, abs=0.1)
+@pytest.mark.parametrize("component", ["prior", "likelihood"])
+def test_sensitivity_has_the_same_numbers_in_every_generation(data, component):
+    """Those of the definition, up to the smoothing of the largest weights."""
+    log_density = data[f"log_{component}"]["log_prior" if component == "prior" else "x"].values
+    log_density = log_density.reshape(400, -1).sum(axis=1)
+    found = arviz.psense_summary(data, round_to=12)[component] if NEWER else arviz.psens(data, component=component)
+    for j, name in enumerate(("theta_0", "theta_1")):
+        scaled = [_distance(POSITIONS[..., j].ravel(), (alpha - 1) * log_density) for alpha in (0.99, 1.01)]
+        assert float(found[name]) == pytest.approx(sum(scaled) / (2 * np.log2(1.01)), rel=0.05)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_influence_has_the_same_numbers_in_every_generation(data):
+    """How far the mean moves without an observation, in standard deviations; without smoothing, where that is safe."""
+    log_density = data["log_likelihood"]["x"].values.reshape(400, 40)
+    shapes = np.asarray(arviz.loo(data, var_name="x", pointwise=True).pareto_k)
+    safe = np.flatnonzero(shapes < 0.4)
+    assert len(safe) > 10
+    for j, name in enumerate(("theta_0", "theta_1")):
+        draws = POSITIONS[..., j].ravel()
+        if NEWER:
+            found = arviz.loo_influence(data, group="posterior")[0][name].values
+        else:
+            found = _shift(draws, arviz.psislw(-log_density.T)[0])
+        np.testing.assert_allclose(found[safe], _shift(draws, -log_density.T)[safe], rtol=0.05, atol=1e-4)
+
+
+def _shift(draws, log_weights):
+    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
+    return np.abs(weights @ draws / weights.sum(axis=1) - draws.mean()) / draws.std()
+
+
+def test_summaries(data):
+    table = arviz.summary(data, round_to="none")
+    for j, name in enumerate(("theta_0", "theta_1")):
+        assert table.loc[name, "mean"] == pytest.approx(POSITIONS[..., j].mean())
+        assert table.loc[name, "sd"] == pytest.approx(POSITIONS[..., j].std(ddof=1))
 
 
 @pytest.mark.filterwarnings("ignore")  # of matplotlib and ArviZ about their own layout
