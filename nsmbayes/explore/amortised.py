@@ -36,6 +36,7 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
         self._coefficients = np.moveaxis(coefficients_at(self._interpolation, self._theta), 1, 0)
         self._losses = self._total_losses(posterior.summarised.sums)
         self._totals: tuple[float | None, NSMSetting, Sums] | None = None
+        self._resting: dict[int, Sums] = {}  # of single rows, with the zeta of the totals
 
     def _build(self, x: Float[np.ndarray, "n d_x"], choices: Choices) -> AmortisedPosterior:
         own = self.own_prior
@@ -77,10 +78,12 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
         setting, sums = self._at_rest(choices)
         if not len(rows):
             return sums
-        before = Piece.of(setting, self.posterior.noisy_x, self.multiples, self.seed)
         after = Piece.of(setting, noisy, multiples, self.seed)
-        for i in rows:
-            old, new = self._row(before, int(i)), self._row(after, int(i))
+        for i in map(int, rows):
+            if i not in self._resting:
+                before = Piece.of(setting, self.posterior.noisy_x, self.multiples, self.seed)
+                self._resting[i] = self._row(before, i)
+            old, new = self._resting[i], self._row(after, i)
             sums = Sums(sums.A - old.A + new.A, sums.B - old.B + new.B)
         return sums
 
@@ -93,7 +96,7 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
             piece = Piece.of(setting, self.posterior.noisy_x, self.multiples, self.seed)
             same = choices.zeta == self.choices.zeta
             sums = self.posterior.summarised.sums if same else piece.summed(self._interpolation)[0]
-            self._totals = (choices.zeta, setting, sums)
+            self._totals, self._resting = (choices.zeta, setting, sums), {}
         return self._totals[1:]
 
     def _row(self, piece: Piece, row: int) -> Sums:
