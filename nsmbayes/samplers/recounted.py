@@ -60,7 +60,7 @@ class Recounted:
         key_start, key = jax.random.split(jax.random.fold_in(seed_key(self._seed), self.visited))
         size, before, first = max(_STAGE, _PER_PARAMETER * self._prior.dim), self._population, None
         if before is not None:
-            before = before._replace(losses=_counted(np.concatenate(self._losses), counts))
+            before = before._replace(losses=counted_losses(np.concatenate(self._losses), counts))
             if effective_draws(before, 1.0) >= _ENOUGH * size:
                 return resample(before, 1.0, count)
         candidates = np.asarray(self._prior.sample(key_start, size))
@@ -70,9 +70,9 @@ class Recounted:
         seen = list(self._losses)
 
         def evaluate(positions: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray]:
-            log_priors, losses = map_rows(_each, positions, self._prior, self._loss)
-            seen.append(np.minimum(np.nan_to_num(losses, nan=_NEVER), _NEVER))
-            return log_priors, _counted(seen[-1], counts)
+            log_priors, losses = losses_at(positions, self._prior, self._loss)
+            seen.append(losses)
+            return log_priors, counted_losses(losses, counts)
 
         try:
             found = adapt(evaluate, candidates, beta=1.0, key=key, first=first, before=before, rough=True)
@@ -82,9 +82,18 @@ class Recounted:
         return resample(found, 1.0, count)
 
 
-def _counted(losses: Float[np.ndarray, "k n"], counts: Float[np.ndarray, " n"]) -> Float[np.ndarray, " k"]:
+def counted_losses(losses: Float[np.ndarray, "k n"], counts: Float[np.ndarray, " n"]) -> Float[np.ndarray, " k"]:
+    """The total loss for each of k parameters; infinite where an observation that counts cannot happen."""
     impossible = (losses[:, counts > 0] >= _NEVER).any(axis=1)
     return np.where(impossible, np.inf, losses @ counts)
+
+
+def losses_at(
+    positions: Float[np.ndarray, "k d"], prior: UnconstrainedPrior, loss: Loss
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k n"]]:
+    """Log densities of the prior and the loss of every observation at k unconstrained parameters."""
+    log_priors, losses = map_rows(_each, positions, prior, loss)
+    return log_priors, np.minimum(np.nan_to_num(losses, nan=_NEVER), _NEVER)
 
 
 def _each(u: Float[Array, " d"], prior: UnconstrainedPrior, loss: Loss) -> tuple[Array, Array]:

@@ -10,12 +10,16 @@ import pytest
 from support.known_mixtures import skewed_data, skewed_prior, with_density
 
 import nsmbayes as nsm
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.explore import NLE, TRIMMED, Choices, explorer_of
+from nsmbayes.explore.following import LikelihoodAnswer
 from nsmbayes.explore.start import MOST
+from nsmbayes.losses import NLELoss
 from nsmbayes.losses.conjugacy import gaussian_posterior
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.losses.statistics import DataStatistics
+from nsmbayes.samplers.recounted import losses_at
 from nsmbayes.weights import IMQ, Constant, PlateauIMQ, Weighting
 
 LEVELS = (0.2, 0.8)
@@ -213,3 +217,24 @@ def test_what_cannot_be_explored_is_refused(random_method):
         explorer_of(random_method(1, 2), np.zeros((MOST + 1, 1)))
     with pytest.raises(InputError, match="`beta` must be"):
         explorer_of(random_method(1, 2), np.zeros((10, 1)), beta=-1.0)
+
+
+@double_precision
+def test_draws_of_nle_that_carry_weights_say_what_new_ones_say():
+    """One row after another is moved a little; then one so far that new draws are needed."""
+    explorer = amortised(1)
+    density, prior = explorer.posterior.density, explorer.posterior.target.prior
+    following, counts = LikelihoodAnswer(density, 0), np.ones(len(explorer.x))
+    at_rest = following.of(prior, explorer.x, counts)
+    for rows, by, reused in (((0,), 0.1, True), ((0, 1), 0.2, True), ((0, 1), 15.0, False)):
+        x = moved(explorer, *rows, by=by)
+        before = following._kept.theta
+        carried = following.of(prior, x, counts)
+        assert (following._kept.theta is before) == reused
+        _, losses = losses_at(following._kept.positions, prior, NLELoss(density, jnp.asarray(x)))
+        np.testing.assert_allclose(following._kept.losses, losses, rtol=1e-9)
+        fresh = LikelihoodAnswer(density, 1).of(prior, x, counts)
+        noise = fresh.std * 4 / np.sqrt(min(carried.effective, fresh.effective))  # false alarms: 1e-4 for each number
+        assert (np.abs(carried.mean - fresh.mean) < 2 * noise).all()
+        assert (np.abs(np.log(carried.std / fresh.std)) < 0.3).all()
+    assert (np.abs(carried.mean - at_rest.mean) > at_rest.std).any()
