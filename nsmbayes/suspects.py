@@ -21,7 +21,8 @@ from nsmbayes.losses import NLELoss
 from nsmbayes.losses.cells import Cells
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import search
-from nsmbayes.samplers.recounted import Recounted
+from nsmbayes.samplers.recounted import Recounted, losses_at
+from nsmbayes.samplers.students import log_sum_exp
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
 from nsmbayes.weights import PlateauIMQ, Weight, Weighting, overall_many
@@ -43,7 +44,7 @@ from nsmbayes.weights.excess import (
     views_of,
 )
 from nsmbayes.weights.projections import revealing_axes
-from nsmbayes.weights.tails import expected_beyond
+from nsmbayes.weights.tails import Tail
 
 MOST = 1000
 """Observations that the model is fitted to; of more, a random subset."""
@@ -52,11 +53,13 @@ _SETTLED = 0.05  # change of a factor below which a round was the last
 _BETTER, _FEW = 0.015, 100  # affinity by which a fit must be better than one that distrusts more to be preferred, for
 # up to so many observations; of more, less is noise
 _LOOSER, _OF_SHARE = 0.005, 0.25  # the same, for the fit that goes on from it without weights by distance; and at least
-# so much of the share of rows that it trusts again, which would add half of that share if they were the model's
-_RIVAL = 0.1  # affinity by which another fit may be worse and still be mentioned
+# so much of the share of rows that it trusts again, which would add half of that share if they were the model's, or
+# half as much if it explains the others better, too: then these rows are the model's tail, however thin it is
+_RIVAL, _APART = 0.27, 3  # affinity by which another fit may be worse and still be mentioned, relative to the share of
+# rows on which they differ, which adds half of that share where the better one is right; and how many rows at least
 _WORSE = 0.05  # affinity by which a fit in a new frame may be worse and still replace the old one
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
-_AWAY = 1e4  # scales
+_AWAY, _MOST = 1e4, 1e6  # scales, and nats
 _FINER = 4  # times as fine as those of the loss are cells: what is found in them changes fast with the place
 _ROWS, _AT_ONCE = 1000, 16  # observations that are compared in one compiled call, and such calls at once
 _TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, cutoff_radius=2.5, columns=1)
@@ -87,7 +90,7 @@ class Suspects(NamedTuple):
     def extended(self, count: int) -> "Suspects":
         """With so many more observations, of which none is distrusted for its number."""
         one = np.ones(count)
-        alone = Factor(one, one, one, np.full(count, -1), one * len(self.factor.values))
+        alone = Factor(one, one, one, np.full(count, -1), one * len(self.factor.values), one)
         factor = Factor(*(np.concatenate(both) for both in zip(self.factor, alone, strict=True)))
         return self._replace(factor=factor)
 
@@ -164,13 +167,18 @@ def find_suspects(
                 axes = revealing_axes(density, thetas, some, centre)
                 observed = smoothed(some, some, centre, excess.levels, own, axes)
                 places = Places.of(some, centre, excess.levels, axes)
-            lambdas, beyond = expected(density, thetas, places, observed.total), expected_beyond(density, thetas, some)
-            factor, done = excess.factor(observed, lambdas, beyond), done + 1
+            lambdas = expected(density, thetas, places, observed.total)
+            factor, done = excess.factor(observed, lambdas, Tail.of(density, thetas, some)), done + 1
             settled = bool(np.abs(factor.values - last).max() < _SETTLED)
             near = posterior.draws(counts * factor.values, count=_DRAWS)
             if settled or done == excess.rounds:
                 return _Fit(factor, near, posterior, explained(near), done, settled, by_distance)
             last = factor.values
+
+    def cost_to_others(tight: _Fit, loose: _Fit) -> float:
+        """What a fit that trusts more explains worse of the observations that both trust, in nats."""
+        logs = [log_sum_exp(-losses_at(fit.near, prior, loss)[1].clip(-_MOST, _MOST), axis=0) for fit in (tight, loose)]
+        return float(np.minimum(tight.factor.values, loose.factor.values) @ (logs[0] - logs[1]))
 
     centre = fit_centre(some)
     match = Match.of(some, centre, seed)
@@ -186,11 +194,11 @@ def find_suspects(
         settle(centre, at_closest, of_closest, by_distance=False),
     ]
     best, noise = middle, min(1.0, np.sqrt(_FEW / len(some)))
-    regained = _OF_SHARE * float((fits[1].factor.values - middle.factor.values).mean())
-    for fit, better in zip(fits[1:], (max(_LOOSER * noise, regained), _BETTER * noise), strict=True):
+    regained = float((fits[1].factor.values - middle.factor.values).mean())
+    asked = _OF_SHARE if cost_to_others(middle, fits[1]) > 0 else _OF_SHARE / 2
+    for fit, better in zip(fits[1:], (max(_LOOSER * noise, asked * regained), _BETTER * noise), strict=True):
         best = fit if fit.affinity > best.affinity + better else best
-    rivals = [fit for fit in fits if fit.affinity > best.affinity - _RIVAL]
-    disputed = any(np.abs(fit.factor.values - best.factor.values).max() > _KEPT for fit in rivals)
+    disputed = any(_is_rival(best, fit) for fit in fits)
     kept = best.factor.values > _KEPT
     if _MAJORITY * len(some) < kept.sum() < len(some):
         other = fit_centre(_banished(some, ~kept, centre))
@@ -202,6 +210,12 @@ def find_suspects(
         best = best._replace(factor=factor_of_all(excess, density, thetas, x, rows, centre))
     theta = constrain_rows(prior, best.near)
     return Suspects(best.factor, centre, best.near, density, theta, best.rounds, best.settled, disputed)
+
+
+def _is_rival(best: _Fit, fit: _Fit) -> bool:
+    """Whether a fit that distrusts others explains almost as much of the data."""
+    apart = np.abs(fit.factor.values - best.factor.values) > _KEPT
+    return bool(apart.sum() >= _APART and fit.affinity > best.affinity - _RIVAL * apart.mean())
 
 
 def factor_of_all(
@@ -216,7 +230,7 @@ def factor_of_all(
     own, some, d = np.zeros(len(x)), x[rows], x.shape[1]
     own[rows] = 1
     axes = revealing_axes(density, thetas, some, centre) if d > JOINT else None
-    lines, beyond = _by_cells(excess, density, thetas, x, some, centre, axes), expected_beyond(density, thetas, x)
+    lines, tail = _by_cells(excess, density, thetas, x, some, centre, axes), Tail.of(density, thetas, x)
     several = 0 if axes is None else len(axes)
     views, spread = view_columns(d, several), spreads(d, several)
     step, factors = _AT_ONCE * _ROWS, []
@@ -227,7 +241,7 @@ def factor_of_all(
             found.insert(0, _together(excess, density, thetas, x[mine], some, centre))
         others, model = (np.stack(parts) for parts in zip(*found, strict=True))
         observed = Smoothed(np.maximum(others - own[mine], 0), len(some) - 1, views, spread)
-        factors.append(excess.factor(observed, observed.total * model, beyond[mine]))
+        factors.append(excess.factor(observed, observed.total * model, Tail(*(each[mine] for each in tail))))
     return Factor(*(np.concatenate(parts) for parts in zip(*factors, strict=True)))
 
 

@@ -14,7 +14,7 @@ from nsmbayes.explore.answers import DrawsAnswer
 from nsmbayes.losses import NLELoss
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Target, log_prior, total_loss
-from nsmbayes.samplers.independence import Evaluate, adapt, evaluation, resample
+from nsmbayes.samplers.independence import Evaluate, adapt, evaluation, log_weights_of, resample
 from nsmbayes.samplers.recounted import counted_losses, losses_at
 from nsmbayes.samplers.students import Population, around
 from nsmbayes.surrogates import Density
@@ -53,12 +53,7 @@ class Follower:
             self._near = self._found = None
             return None
         self._near, self._found = resample(found, beta, _NEAR), found
-        return DrawsAnswer(constrain_rows(target.prior, found.positions), _log_weights(found, beta))
-
-
-def _log_weights(found: Population, beta: float) -> Float[np.ndarray, " k"]:
-    logs = found.log_priors - beta * found.losses - found.log_proposals
-    return np.where(np.isfinite(logs), logs, -np.inf)
+        return DrawsAnswer(constrain_rows(target.prior, found.positions), log_weights_of(found, beta))
 
 
 class _Kept(NamedTuple):

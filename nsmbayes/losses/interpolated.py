@@ -70,7 +70,7 @@ class Interpolation(eqx.Module):
         wide = np.where(rng.random((len(y), 1)) < _WIDE, _WIDEST ** rng.random((len(y), 1)), 1.0)
         pool = wide * y + h[:, None, None] * rng.standard_normal((len(h), *y.shape))
         w = np.stack([np.sqrt(setting.weigh(at, float(level))[0]) for at, level in zip(pool, h, strict=True)])
-        scores = _derivatives(setting.surrogate, setting.frame, candidates, h[:, None], pool)[0]
+        scores = _derivatives(setting.surrogate, setting.frame, candidates, h, pool)[0]
         weighted = (w[..., None] * scores).reshape(*scores.shape[:2], -1)
         usable = np.isfinite(weighted).all(axis=(1, 2))
         if not usable.any():
@@ -108,7 +108,7 @@ class Interpolation(eqx.Module):
 
         Divided by their sizes.
         """
-        at = (np.asarray(self.references), np.asarray(loss.h), np.asarray(loss.y))
+        at = (np.asarray(self.references), np.asarray(loss.h)[:, 0], np.asarray(loss.y))
         score, laplacian = _derivatives(self.surrogate, self.frame, *at)
         sizes = np.moveaxis(np.asarray(self.sizes)[self.level_of(loss)], 2, 0)
         return score / sizes[..., None], laplacian / sizes
@@ -259,7 +259,7 @@ def _derivatives(
     surrogate: Surrogate,
     frame: Frame,
     theta: Float[np.ndarray, "n d_theta"],
-    h: Float[np.ndarray, "groups points_or_1"],
+    h: Float[np.ndarray, " groups"],
     y: Float[np.ndarray, "groups points d_x"],
 ) -> tuple[Float[np.ndarray, "n groups points d_x"], Float[np.ndarray, "n groups points"]]:
     """Scores (n, groups, points, d_x) and Laplacians (n, groups, points) at many thetas; on all cores."""
@@ -272,8 +272,8 @@ def _derivatives(
 
 def _derivatives_at_some(theta: Array, surrogate: Surrogate, frame: Frame, h: Array, y: Array) -> Derivatives:
     def one(t: Float[Array, " d_theta"]) -> Derivatives:
-        def group(level: Float[Array, " points_or_1"], points: Float[Array, "points d_x"]) -> Derivatives:
-            return surrogate.derivatives_at(t, frame, level[0] if h.shape[1] == 1 else level)(points)
+        def group(level: Float[Array, ""], points: Float[Array, "points d_x"]) -> Derivatives:
+            return surrogate.derivatives_at(t, frame, level)(points)
 
         return jax.vmap(group)(h, y)
 

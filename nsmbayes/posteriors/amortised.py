@@ -111,9 +111,11 @@ class AmortisedPosterior(GeneralisedPosterior):
         summary = around(self.summarised._replace(pieces=(piece,)), self.target.prior, self.setting, self._near(), seed)
         return self._sampled(summary, seed, x=self.x[kept], dequantised=noisy, suspects=suspects)
 
-    def with_beta(self, beta: float, *, seed: int = 0) -> "AmortisedPosterior":
-        """The posterior for another learning rate, from the same statistics."""
-        return self._sampled(self.summarised, seed, beta=checks.positive(beta, "beta"))
+    def with_beta(
+        self, beta: float, *, seed: int = 0, calibration: CalibrationResult | None = None
+    ) -> "AmortisedPosterior":
+        """The posterior for another learning rate, from the same statistics; `calibration` says where it comes from."""
+        return self._sampled(self.summarised, seed, beta=checks.positive(beta, "beta"), calibration=calibration)
 
     def with_prior(self, prior: Any, *, seed: int = 0) -> "AmortisedPosterior":
         """The posterior for another prior over the same parameters, from the same statistics and with the same beta."""

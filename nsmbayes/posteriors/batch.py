@@ -18,6 +18,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import Quadratic
 from nsmbayes.losses.conjugacy import gaussian_posterior
 from nsmbayes.losses.statistics import LossRecipe, total_loss
+from nsmbayes.posteriors.conjugate import ConjugatePosterior
 from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.priors import GaussianPrior
@@ -34,7 +35,17 @@ class ConjugateBatch:
 
     mean: Float[np.ndarray, "k d"]
     covariance: Float[np.ndarray, "k d d"]
-    beta: float
+    beta: Float[np.ndarray, " k"]
+    """The learning rate of each."""
+
+    @classmethod
+    def of(cls, posteriors: Sequence[ConjugatePosterior]) -> "ConjugateBatch":
+        """Those of several data sets together."""
+        return cls(
+            np.stack([each.mean for each in posteriors]),
+            np.stack([each.covariance for each in posteriors]),
+            np.array([each.beta for each in posteriors]),
+        )
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -130,7 +141,7 @@ def batch_posteriors(
     else:
         totals = _totals(recipe, jnp.asarray(x), centres)
     mean, precision = gaussian_posterior(prior, jax.tree.map(np.asarray, totals), beta, resolution)
-    return ConjugateBatch(mean, np.linalg.inv(precision), beta)
+    return ConjugateBatch(mean, np.linalg.inv(precision), np.full(len(mean), beta))
 
 
 def _noisy_totals(recipe: LossRecipe, x: Float[np.ndarray, "k n d_x"], centres: LocationScatter) -> Quadratic:

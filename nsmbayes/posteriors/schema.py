@@ -29,6 +29,7 @@ _OPTIONAL = {
     "suspects.expected": "n",
     "suspects.column": "n",
     "suspects.beyond": "n",
+    "suspects.kept": "n",
     "influence.kl": "n",
     "influence.reliable": "n",
     "result.acceptance_rate": "chains",
@@ -41,9 +42,13 @@ _OPTIONAL = {
     "calibration.minimiser": "d",
     "surrogate_check": "facts",
 }
+_LATER = ("suspects.beyond", "suspects.kept")  # not in the files of earlier versions
 _TOGETHER = (
     ("location", "scatter"),
-    *(tuple(name for name in _OPTIONAL if name.startswith(group)) for group in ("suspects.", "influence.", "result.")),
+    *(
+        tuple(name for name in _OPTIONAL if name.startswith(group) and name not in _LATER)
+        for group in ("suspects.", "influence.", "result.")
+    ),
 )  # all of them, or none
 _KINDS = {"influence.reliable": "b", "result.divergences": "iu", "suspects.column": "iu"}  # all others are floats
 MAY_BE_UNKNOWN = (  # cells of x that were not observed, and diagnostics

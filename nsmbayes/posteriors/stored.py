@@ -114,7 +114,8 @@ def load_posterior(
         influence = Influence(array("influence.kl"), array("influence.reliable"))
     factor = None
     if "suspects.values" in arrays:
-        before = {"suspects.beyond": np.full(len(array("x")), float(len(array("x"))))}  # before it was asked
+        n = len(array("x"))
+        before = {"suspects.beyond": np.full(n, float(n)), "suspects.kept": np.ones(n)}  # before it was asked
         factor = Factor(*((before | arrays)[f"suspects.{name}"] for name in Factor._fields))
     return StoredPosterior(
         Provenance(

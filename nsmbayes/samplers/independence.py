@@ -84,7 +84,7 @@ def sample_independence(
     evaluate = evaluation(log_prior, loss, data)
     population = adapt(evaluate, prior_draws, beta=beta, key=key, first=first, before=before)
     rng = _generator(jax.random.fold_in(key, 1))
-    log_weights = _log_weights(population, beta)
+    log_weights = log_weights_of(population, beta)
     begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - log_sum_exp(log_weights)))
     proposals = population.best.sample(chains * draws, rng).reshape(chains, draws, -1)
     states = np.concatenate([population.positions[begin][:, None], proposals], axis=1)
@@ -107,12 +107,12 @@ def evaluation(log_prior: LogPrior, loss: LogPrior, data: Any = None) -> Evaluat
 
 def effective_draws(population: Population, beta: float) -> float:
     """How many independent draws of the posterior at a learning rate a population is worth."""
-    return _effective(_log_weights(population, beta))
+    return _effective(log_weights_of(population, beta))
 
 
 def resample(population: Population, beta: float, count: int) -> Float[np.ndarray, "count d"]:
     """So many draws of the posterior, by their weights in the population: the same for the same population."""
-    log_weights = _log_weights(population, beta)
+    log_weights = log_weights_of(population, beta)
     cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
     return population.positions[np.searchsorted(cumulative, cumulative[-1] * (np.arange(count) + 0.5) / count)]
 
@@ -185,8 +185,8 @@ def adapt(
         parts.append((new, *evaluate(new)))
         densities = _extended(densities, proposals, [part[0] for part in parts])
         population = _pool(parts, densities, proposals, best)
-        require_finite(_log_weights(population, beta), "parameters that were tried")
-        share = _effective(_log_weights(_pool(parts[-1:], densities[-1:, -N:], proposals[-1:], best), beta)) / N
+        require_finite(log_weights_of(population, beta), "parameters that were tried")
+        share = _effective(log_weights_of(_pool(parts[-1:], densities[-1:, -N:], proposals[-1:], best), beta)) / N
         arrived += temperature == 1
         stale = stale + 1 if temperature == 1 and share <= 1.05 * best_share else 0
         if share > best_share:
@@ -223,7 +223,8 @@ def _target(log_priors: np.ndarray, losses: np.ndarray, beta: float) -> np.ndarr
     return np.where(possible, np.where(possible, log_priors, 0) - beta * np.where(possible, losses, 0), -np.inf)
 
 
-def _log_weights(population: Population, beta: float) -> np.ndarray:
+def log_weights_of(population: Population, beta: float) -> Float[np.ndarray, " k"]:
+    """The log weights that make a population draws of the posterior at a learning rate; not normalised."""
     return _target(population.log_priors, population.losses, beta) - population.log_proposals
 
 
@@ -238,7 +239,7 @@ def _tempered(population: Population, beta: float, enough: float) -> tuple[float
     """Weights for exp(-t beta loss) prior, with t the largest up to 1 that leaves enough effective draws."""
 
     def log_weights(t):
-        return _log_weights(population, t * beta)
+        return log_weights_of(population, t * beta)
 
     def excess(t):
         return _effective(log_weights(t)) - enough

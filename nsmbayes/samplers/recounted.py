@@ -15,14 +15,12 @@ from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses import Loss
 from nsmbayes.priors import UnconstrainedPrior
-from nsmbayes.samplers.independence import FEW, adapt, effective_draws, resample
-from nsmbayes.samplers.strategy import AdaptiveSampler, at_modes
+from nsmbayes.samplers.independence import adapt, effective_draws, resample
+from nsmbayes.samplers.strategy import rough_stage, rough_start, thorough_draws
 from nsmbayes.samplers.students import Population
 from nsmbayes.samplers.target import Target
 
-_STAGE, _PER_PARAMETER = 300, 40  # draws of a stage
 _ENOUGH = 0.4  # of a stage's draws, effectively: what was visited then serves for other counts
-_STARTS = 4  # of a search for modes, with many parameters
 _NEVER = 1e300  # loss of an observation that cannot happen
 
 
@@ -58,15 +56,14 @@ class Recounted:
     def draws(self, counts: Float[np.ndarray, " n"], *, count: int) -> Float[np.ndarray, "count d"]:
         """Some draws: of what was visited before, weighed for these counts; if that is not enough, of more stages."""
         key_start, key = jax.random.split(jax.random.fold_in(seed_key(self._seed), self.visited))
-        size, before, first = max(_STAGE, _PER_PARAMETER * self._prior.dim), self._population, None
+        size, before = rough_stage(self._prior.dim), self._population
         if before is not None:
             before = before._replace(losses=counted_losses(np.concatenate(self._losses), counts))
             if effective_draws(before, 1.0) >= _ENOUGH * size:
                 return resample(before, 1.0, count)
         candidates = np.asarray(self._prior.sample(key_start, size))
         target = Target(self._prior, _Counted(self._loss, jnp.asarray(counts)), jnp.asarray(1.0))
-        if before is None and self._prior.dim > FEW:
-            first = at_modes(target, candidates, _STARTS)
+        first = rough_start(target, candidates) if before is None else None
         seen = list(self._losses)
 
         def evaluate(positions: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +74,7 @@ class Recounted:
         try:
             found = adapt(evaluate, candidates, beta=1.0, key=key, first=first, before=before, rough=True)
         except ConvergenceError:
-            return AdaptiveSampler(draws=100).sample(target, seed=self._seed).flat[:: 400 // count][:count]
+            return thorough_draws(target, count=count, seed=self._seed)
         self._population, self._losses = found, seen
         return resample(found, 1.0, count)
 

@@ -175,14 +175,9 @@ def rough_draws(target: Target, near: Float[np.ndarray, "k d"] | None, *, count:
 
     They are drawn by importance: single Student distributions follow the path to the posterior.
     """
-    d = target.prior.dim
     key_start, key = jax.random.split(seed_key(seed))
-    candidates = np.asarray(target.prior.sample(key_start, max(_ROUGH, 40 * d)))
-    first = None
-    if near is not None:
-        first = around(near)
-    elif d > FEW:
-        first = at_modes(target, candidates, _ROUGH_STARTS)
+    candidates = np.asarray(target.prior.sample(key_start, rough_stage(target.prior.dim)))
+    first = around(near) if near is not None else rough_start(target, candidates)
     beta = float(target.beta)
     try:
         found = adapt(
@@ -190,7 +185,22 @@ def rough_draws(target: Target, near: Float[np.ndarray, "k d"] | None, *, count:
         )
         return resample(found, beta, count)
     except ConvergenceError:
-        return AdaptiveSampler(draws=100).sample(target, seed=seed).flat[:: 400 // count][:count]
+        return thorough_draws(target, count=count, seed=seed)
+
+
+def rough_stage(d: int) -> int:
+    """How many draws a stage has for rough purposes, in d dimensions."""
+    return max(_ROUGH, 40 * d)
+
+
+def rough_start(target: Target, candidates: Float[np.ndarray, "k d"]) -> StudentMixture | None:
+    """What the first stage draws from: with many parameters, the modes that are found from some candidates."""
+    return at_modes(target, candidates, _ROUGH_STARTS) if target.prior.dim > FEW else None
+
+
+def thorough_draws(target: Target, *, count: int, seed: int) -> Float[np.ndarray, "count d"]:
+    """Some draws where rough ones failed: of chains, with all the sampler's ways out."""
+    return AdaptiveSampler(draws=100).sample(target, seed=seed).flat[:: 400 // count][:count]
 
 
 def at_modes(target: Target, candidates: Float[np.ndarray, "k d"], starts: int) -> StudentMixture | None:

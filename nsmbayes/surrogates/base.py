@@ -48,12 +48,12 @@ class Surrogate(eqx.Module):
         """Score and Laplacian at x along the columns of `basis` (the matrix L)."""
 
     def derivatives_at(
-        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
+        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, ""] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
         """Derivatives as a function of many points y; the work that does not depend on y is done once.
 
-        h is the noise level: the density is that of y + h e, with e standard normal. In one dimension h may differ
-        between points. A surrogate that cannot be smoothed (`smoothable` is False) is only called with h = 0.
+        h is the noise level: the density is that of y + h e, with e standard normal. A surrogate that cannot be
+        smoothed (`smoothable` is False) is only called with h = 0.
         """
         del h
         return jax.vmap(lambda y: self.derivatives(theta, frame.offset + frame.basis @ y, frame.basis))

@@ -89,7 +89,7 @@ class MaskedAutoregressiveFlow(Density):
         return np.asarray(self.scale_x.centre) + np.asarray(self.scale_x.scale) * z
 
     def derivatives_at(
-        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, "*points"] | float
+        self, theta: Float[Array, " d_theta"], frame: Frame, h: Float[Array, ""] | float
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
         """Derivatives as a function of many points y."""
         if len(frame.offset) > 1:

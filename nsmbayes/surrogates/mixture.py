@@ -33,23 +33,13 @@ class GaussianMixture(NamedTuple):
         offsets = self.means - mean
         return Moments(mean, jnp.tensordot(weights, self.covariances + offsets[:, :, None] * offsets[:, None], 1))
 
-    def smooth(self, h: Float[Array, "*points"] | float) -> "FactoredMixture":
-        """The density of y + h e, e standard normal: an exact convolution, prepared for evaluation at many points.
-
-        In one dimension h may differ between points.
-        """
+    def smooth(self, h: Float[Array, ""] | float) -> "FactoredMixture":
+        """The density of y + h e, e standard normal: an exact convolution, prepared for evaluation at many points."""
         d = self.means.shape[1]
         constant = 0.5 * d * jnp.log(2 * jnp.pi)
-        if d == 1:
-            variances = self.covariances[:, 0] + jnp.square(h)
-            log_scales = self.log_weights[:, None] - 0.5 * jnp.log(variances) - constant
-            precisions = 1 / variances
-            return FactoredMixture(log_scales, self.means, precisions[:, None, None, :], precisions)
         precisions, log_det = _inverse(self.covariances + jnp.square(h) * jnp.eye(d))
         traces = jnp.trace(precisions, axis1=1, axis2=2)
-        return FactoredMixture(
-            (self.log_weights - 0.5 * log_det - constant)[:, None], self.means, precisions[..., None], traces[:, None]
-        )
+        return FactoredMixture(self.log_weights - 0.5 * log_det - constant, self.means, precisions, traces)
 
     def line_scores(self, h: Float[Array, " levels"], y: Float[Array, "levels n"]) -> Float[Array, "levels n"]:
         """In one dimension, the score of the density of y + h e, at n points for each of several h."""
@@ -105,27 +95,22 @@ def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Arr
 
 
 class FactoredMixture(NamedTuple):
-    """A mixture prepared for many points: log q(y) = logsumexp_k(log_scale_k - |y - mean_k|^2_P_k / 2).
+    """A mixture prepared for many points: log q(y) = logsumexp_k(log_scale_k - |y - mean_k|^2_P_k / 2)."""
 
-    The last axis of its parameters runs over points; it has length 1 if they are the same for all points.
-    """
-
-    log_scales: Float[Array, "k n_or_1"]
+    log_scales: Float[Array, " k"]
     means: Float[Array, "k d"]
-    precisions: Float[Array, "k d d n_or_1"]
-    traces: Float[Array, "k n_or_1"]
+    precisions: Float[Array, "k d d"]
+    traces: Float[Array, " k"]
 
     def components(self, y: Float[Array, "n d"]) -> "_Components":
         """Residuals, scores and log densities of the components at n points."""
         residuals = y.T - self.means[:, :, None]
         scores = -self.times_precisions(residuals)
-        return _Components(residuals, scores, self.log_scales + 0.5 * (scores * residuals).sum(axis=1))
+        return _Components(residuals, scores, self.log_scales[:, None] + 0.5 * (scores * residuals).sum(axis=1))
 
     def times_precisions(self, v: Float[Array, "k d n"]) -> Float[Array, "k d n"]:
         """P_k v_k, by one matrix product per component for all points."""
-        if v.shape[1] == 1:
-            return self.precisions[:, 0] * v
-        return self.precisions[..., 0] @ v
+        return self.precisions * v if v.shape[1] == 1 else self.precisions @ v
 
     def log_prob(self, y: Float[Array, "n d"]) -> Float[Array, " n"]:
         """Log density at n points."""
@@ -158,7 +143,7 @@ class _Components(NamedTuple):
 
 def _score_and_laplacian(mixture: FactoredMixture, y: Float[Array, "n d"]) -> Derivatives:
     r, s, _, spread = mixture.components(y).mixed()
-    return Derivatives(s.T, (r * (spread - mixture.traces)).sum(axis=0))
+    return Derivatives(s.T, (r * (spread - mixture.traces[:, None])).sum(axis=0))
 
 
 def _forward(mixture: FactoredMixture, y: Float[Array, "n d"]):
@@ -176,25 +161,17 @@ def _backward(saved: tuple[FactoredMixture, Float[Array, "n d"]], gradient: Deri
     residuals, scores, _ = parts = mixture.components(y)
     r, _, deviations, spread = parts.mixed()
     g_s, g_l = gradient.score.T, gradient.laplacian
-    c = (g_s * deviations).sum(axis=1) + g_l * (spread - mixture.traces)
+    c = (g_s * deviations).sum(axis=1) + g_l * (spread - mixture.traces[:, None])
     of_logs = r * (c - (r * c).sum(axis=0))
     of_scores = r[:, None] * (g_s + 2 * g_l * deviations)
     of_residuals = of_logs[:, None] * scores - mixture.times_precisions(of_scores)
     both = 0.5 * of_logs[:, None] * residuals + of_scores
-
-    def over_points(value, parameter):
-        return value if parameter.shape[-1] > 1 else value.sum(axis=-1, keepdims=True)
-
-    if y.shape[1] == 1:
-        of_P = over_points(-both * residuals, mixture.precisions[:, 0])[:, None]
-    else:
-        half = both @ jnp.swapaxes(residuals, 1, 2)
-        of_P = -0.5 * (half + jnp.swapaxes(half, 1, 2))[..., None]
+    half = both @ jnp.swapaxes(residuals, 1, 2)
     of_mixture = FactoredMixture(
-        log_scales=over_points(of_logs, mixture.log_scales),
+        log_scales=of_logs.sum(axis=-1),
         means=-of_residuals.sum(axis=-1),
-        precisions=of_P,
-        traces=over_points(-r * g_l, mixture.traces),
+        precisions=-0.5 * (half + jnp.swapaxes(half, 1, 2)),
+        traces=-(r * g_l).sum(axis=-1),
     )
     return of_mixture, of_residuals.sum(axis=0).T
 

@@ -32,7 +32,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.serialisation import registered
 from nsmbayes.surrogates import Frame, MixtureDensity
-from nsmbayes.weights.tails import kept_in_tail
+from nsmbayes.weights.tails import Tail
 
 JOINT = 5
 """Columns up to which observations are compared with the model jointly: kernels are blind in more dimensions."""
@@ -76,10 +76,8 @@ class Excess:
             raise InputError(f"`threshold` must be at least 1; got {self.threshold}.")
         checks.integer(self.rounds, "rounds", at_least=1)
 
-    def factor(
-        self, observed: "Smoothed", expected: Float[np.ndarray, "views levels k"], beyond: Float[np.ndarray, " k"]
-    ) -> "Factor":
-        """The factor of each observation, and what it rests on; `beyond` is that of `tails.expected_beyond`."""
+    def factor(self, observed: "Smoothed", expected: Float[np.ndarray, "views levels k"], tail: "Tail") -> "Factor":
+        """The factor of each observation, and what it rests on."""
         ratio = (1 + observed.others) / (1 + expected)
         chance = 1 + (_CHANCE * np.sqrt(expected * observed.spread[:, None, None]) + _EXTRA) / (1 + expected)
         over = np.maximum(ratio - np.maximum(self.threshold, chance), 0).reshape(-1, ratio.shape[2])
@@ -87,11 +85,11 @@ class Excess:
         rows = np.arange(len(worst))
         view = np.where(over[worst, rows] > 0, worst // len(self.levels), 0)
         return Factor(
-            kept_in_tail(beyond) / (1 + (_SLOPE * over[worst, rows]) ** 2),
+            tail.kept / (1 + (_SLOPE * over[worst, rows]) ** 2),
             1 + observed.others.reshape(len(over), -1)[worst, rows],
             1 + expected.reshape(len(over), -1)[worst, rows],
             observed.columns[view],
-            beyond,
+            *tail,
         )
 
 
@@ -112,15 +110,17 @@ class Factor(NamedTuple):
     """The column in which it shows, or -1 for all together, or -2 for a combination of columns."""
     beyond: Float[np.ndarray, " n"]
     """How many as far out as it, or farther, the model lets expect."""
+    kept: Float[np.ndarray, " n"]
+    """What that leaves of its weight."""
 
     def evidence(self, row: int) -> str:
         """In words, for one observation."""
         where = "" if self.column[row] < 0 else f" in column {self.column[row]}"
         where = " in a combination of columns" if self.column[row] == ACROSS else where
-        kept, said = float(kept_in_tail(self.beyond[row])), []
-        if kept < _HALF:
+        said = []
+        if self.kept[row] < _HALF:
             said.append(f"too far for the model: {self.beyond[row]:.0e} so far out expected")
-        if self.values[row] < _HALF * kept:
+        if self.values[row] < _HALF * self.kept[row]:
             said.append(f"too many{where}: {self.found[row]:.1f} alike, {self.expected[row]:.1f} expected")
         return "; ".join(said)
 

@@ -8,19 +8,29 @@ P(chi^2_d > D_k(x)^2), where D_k is the Mahalanobis distance. The tail share of 
 An observation that the mixture produced has a tail share below a with probability at most K a, and about a where one
 component is wider than the others. It needs no scale: tails are light or heavy as those of the model are, groups have a
 gap between them, and the number of columns does not matter.
+
+Several that are a little too far say more than one: where e = n alpha are expected and c are there, of which those that
+are farther by much do not count, each keeps 1 / (1 + (0.05 c / e)^4) of its weight, with c from 1 to 3. (That is a
+false discovery rate, but for its limit: without one, the good rows next to many outliers would be lost with them.)
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erfc
 from jaxtyping import Array, Float
+from scipy.special import expit, ndtri
 
 from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.surrogates import MixtureDensity
 
-_RARE = 0.05  # as far out as it, the model lets expect so few observations, if one loses half its weight
+_RARE = 0.05  # as far out as it, the model lets expect so few observations, if a lone one loses half its weight
+_SLOPE = 4
+_MOST, _ASKED = 3.0, 8  # as so many count more, at most; and neighbours on either side that are asked
+_AROUND, _EDGE = 1.5, 0.15  # standard deviations within which others count, and in which that goes from all to nothing
 _ROWS = 1000  # observations of a compiled call
 _AT_ONCE = 16  # such calls
 
@@ -51,15 +61,53 @@ def expected_beyond(
     return len(x) * np.concatenate(found)[: len(x)]
 
 
+class Tail(NamedTuple):
+    """How far out observations are."""
+
+    beyond: Float[np.ndarray, " n"]
+    """How many as far out as each, or farther, the model lets expect."""
+    kept: Float[np.ndarray, " n"]
+    """What that leaves of their weight."""
+
+    @classmethod
+    def of(
+        cls, density: MixtureDensity, thetas: Float[np.ndarray, "draws d_theta"], x: Float[np.ndarray, "n d"]
+    ) -> "Tail":
+        """Of all observations, under a model averaged over draws of theta."""
+        beyond = expected_beyond(density, thetas, x)
+        return cls(beyond, kept_in_tail(beyond))
+
+
 def _of_draws(x: Array, thetas: Array, density: MixtureDensity) -> Array:
     return jax.lax.map(lambda theta: tail_shares(theta, density, x), thetas).mean(axis=0)
 
 
 def kept_in_tail(expected: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """What observations keep of their weight, given how many as far out are expected: half at 0.05.
+    """What each of n observations keeps of its weight, given how many as far out are expected.
+
+    A lone one keeps half at 0.05, three together at 0.15.
 
     Example:
-        >>> kept_in_tail(np.array([5.0, 0.05, 1e-9])).round(3).tolist()
-        [1.0, 0.5, 0.0]
+        >>> expected = np.concatenate([np.arange(1.0, 98.0), [0.05, 1e-9, 1e-30]])
+        >>> kept_in_tail(expected)[-4:].round(2).tolist()
+        [1.0, 0.5, 0.0, 0.0]
     """
-    return 1 / (1 + np.square(_RARE / np.maximum(expected, 1e-150)))
+    expected = np.clip(expected, 1e-70, len(expected))
+    return 1 / (1 + (_RARE * _alike(expected) / expected) ** _SLOPE)
+
+
+def _alike(expected: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """How many are as far out as each, itself included, from 1 to 3; smooth in their places."""
+    order = np.argsort(expected)
+    e = expected[order]
+    z = -ndtri(e / (2 * len(e)))
+    found = np.ones(len(e))
+    for step in range(1, min(_ASKED + 1, len(e))):
+        outer, inner = slice(None, -step), slice(step, None)
+        share = 1 / (1 + (e[outer] / e[inner]) ** 2)  # 1 for those that are farther out, 1/2 at the same place
+        near = expit((_AROUND - (z[outer] - z[inner])) / _EDGE)
+        found[inner] += share * near
+        found[outer] += 1 - share
+    alike = np.empty(len(e))
+    alike[order] = np.minimum(found, _MOST)
+    return alike

@@ -158,6 +158,17 @@ def test_a_batch_is_its_data_sets_one_by_one(random_method):
         np.testing.assert_allclose(batch.covariance[i], alone.covariance, rtol=1e-8)
 
 
+def test_a_batch_is_calibrated_one_by_one(random_method):
+    method = random_method(1, 3, noise_levels=LEVELS, excess=None)
+    x = np.random.default_rng(1).standard_normal((3, 40, 1))
+    batch = method.build_posteriors(x, seed=5)
+    for i, dataset in enumerate(x):
+        alone = method.build_posterior(dataset, seed=5 + i)
+        assert batch.beta[i] == alone.beta
+        np.testing.assert_array_equal(batch.mean[i], alone.mean)
+        np.testing.assert_array_equal(batch.covariance[i], alone.covariance)
+
+
 def test_many_observations_are_summed_in_blocks(random_method):
     x = data(70_000, 1)
     whole = random_method(1, 2, noise_levels=LEVELS).build_posterior(x, beta=0.1)

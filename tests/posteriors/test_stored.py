@@ -36,6 +36,17 @@ def test_arrays_that_belong_together_are_all_there(name, tmp_path):
         nsm.load(changed(path, lambda arrays: arrays.pop(name)))
 
 
+def test_files_from_before_tails_were_asked_are_read(tmp_path):
+    path = general(mdn(1)).save(tmp_path / "posterior")
+
+    def older(arrays):
+        ones = np.ones(len(arrays["x"]))
+        arrays |= {f"suspects.{name}": ones for name in ("values", "found", "expected")}
+        arrays["suspects.column"] = np.full(len(ones), -1)
+
+    assert (nsm.load(changed(path, older)).factor_by_number().kept == 1).all()
+
+
 def test_numbers_in_single_precision_are_compared_in_double(tmp_path):
     path = conjugate(1).save(tmp_path / "posterior")
 

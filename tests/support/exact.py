@@ -51,4 +51,4 @@ class Exact(Method):
 
     def build_posteriors(self, x, *, beta=1.0, seed=0):
         mean, covariance = self.moments(x)
-        return ConjugateBatch(mean, np.broadcast_to(covariance, (len(mean), 2, 2)), beta)
+        return ConjugateBatch(mean, np.broadcast_to(covariance, (len(mean), 2, 2)), np.full(len(mean), beta))

@@ -13,7 +13,7 @@ from nsmbayes.suspects import factor_of_all
 from nsmbayes.weights import Excess
 from nsmbayes.weights.excess import JOINT, Places, expected, smoothed, tied, view_columns
 from nsmbayes.weights.projections import revealing_axes
-from nsmbayes.weights.tails import expected_beyond
+from nsmbayes.weights.tails import Tail
 
 
 def centre_of(x):
@@ -76,9 +76,9 @@ def test_good_observations_hardly_ever_lose_half_their_weight(d, n):
         observed = smoothed(x, x, centre, config.levels, np.arange(n), axes)
         places = Places.of(x, centre, config.levels, axes)
         lambdas = expected(density, np.zeros((1, d)), places, observed.total)
-        beyond = expected_beyond(density, np.zeros((1, d)), x)
-        lost.append(config.factor(observed, lambdas, beyond).values < 0.5)
-        narrow.append(config.factor(observed, lambdas / 4, beyond).values < 0.5)
+        tail = Tail.of(density, np.zeros((1, d)), x)
+        lost.append(config.factor(observed, lambdas, tail).values < 0.5)
+        narrow.append(config.factor(observed, lambdas / 4, tail).values < 0.5)
     assert np.mean(lost) <= 0.01
     assert np.mean(narrow) > 0.03
 
@@ -90,7 +90,7 @@ def test_a_lone_observation_is_a_matter_of_distance_and_a_group_is_not():
     centre, config = LocationScatter.from_scatter(np.zeros(1), np.eye(1), "mcd"), Excess()
     observed = smoothed(x, x, centre, config.levels, np.arange(60))
     lambdas = expected(density, np.zeros((1, 1)), Places.of(x, centre, config.levels), observed.total)
-    factor = config.factor(observed, lambdas, expected_beyond(density, np.zeros((1, 1)), x))
+    factor = config.factor(observed, lambdas, Tail.of(density, np.zeros((1, 1)), x))
     assert factor.found[0] == pytest.approx(1)
     assert factor.values[0] < 1e-6
     assert "too far for the model" in factor.evidence(0)
@@ -109,7 +109,7 @@ def test_a_stuck_column_is_named():
     centre = centre_of(x[10:])
     observed = smoothed(x, x, centre, config.levels, np.arange(80))
     lambdas = expected(density, np.zeros((1, 3)), Places.of(x, centre, config.levels), observed.total)
-    factor = config.factor(observed, lambdas, expected_beyond(density, np.zeros((1, 3)), x))
+    factor = config.factor(observed, lambdas, Tail.of(density, np.zeros((1, 3)), x))
     assert (factor.values[:10] < 0.1).all()
     assert (factor.column[:10] == 1).all()
     assert "in column 1" in factor.evidence(3)
@@ -171,7 +171,7 @@ def test_the_factor_by_cells_and_blocks_is_that_of_every_row(d):
     axes = axes_of(density, thetas, x[rows], centre)
     observed = smoothed(x, x[rows], centre, config.levels, own, axes)
     lambdas = expected(density, thetas, Places.of(x, centre, config.levels, axes), observed.total)
-    exact = config.factor(observed, lambdas, expected_beyond(density, thetas, x))
+    exact = config.factor(observed, lambdas, Tail.of(density, thetas, x))
     found = factor_of_all(config, density, thetas, x, rows, centre)
     assert 0.05 < (exact.values < 0.5).mean() < 0.3
     np.testing.assert_allclose(found.values, exact.values, atol=0.02)

@@ -9,6 +9,7 @@ from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Excess
 from nsmbayes.weights.excess import ACROSS, Places, expected, smoothed
 from nsmbayes.weights.projections import TIGHT, WIDE, revealing_axes
+from nsmbayes.weights.tails import Tail
 
 
 def hidden_group(d, n, share, distance, seed):
@@ -73,7 +74,7 @@ def test_a_group_that_columns_hardly_show_is_found(d, n):
         for axes, kept in ((None, alone), (revealing_axes(density, theta, x, centre), along)):
             observed = smoothed(x, x, centre, config.levels, np.arange(n), axes)
             lambdas = expected(density, theta, Places.of(x, centre, config.levels, axes), observed.total)
-            factor = config.factor(observed, lambdas, np.full(n, 100.0))  # by number alone
+            factor = config.factor(observed, lambdas, Tail(np.full(n, 100.0), np.ones(n)))  # by number alone
             kept.append((factor.values[bad] < 0.5).mean())
         good.append((factor.values[~bad] < 0.5).mean())
         assert (factor.column[bad] == ACROSS).any()

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 from support.known_location import draw, location
 
 from nsmbayes._internal.precision import double_precision
@@ -37,6 +37,31 @@ def test_good_observations_are_hardly_ever_too_far(d):
     assert lost <= 12
     x[7], x[8] = 40.0, 1e9
     assert kept_in_tail(expected_beyond(density, np.zeros((1, d)), x))[7:9].max() < 1e-6
+
+
+def test_several_that_are_a_little_too_far_are_told_together():
+    """Against counts over all pairs; a lone one at the same place keeps its weight."""
+    n, rng = 200, np.random.default_rng(3)
+    expected = np.sort(n * rng.random(n))
+    expected[0] = 0.12
+    alone = kept_in_tail(expected)
+    assert alone[0] > 0.95
+    expected[:4] = 0.09, 0.1, 0.11, 0.12
+    together = kept_in_tail(expected)
+    assert together[:4].max() < 0.5
+    expected[:4] = 1e-12, 1e-11, 1e-10, 0.12  # many more are far away: that says nothing of this one
+    assert kept_in_tail(expected)[3] > 0.95
+    z = norm.isf(expected / (2 * n))
+    pairs = 1 / (1 + (expected / expected[:, None]) ** 2) / (1 + np.exp((z - z[:, None] - 1.5) / 0.15))
+    counts = np.clip(pairs.sum(axis=1) + 0.5, 1, 3)
+    np.testing.assert_allclose(kept_in_tail(expected), 1 / (1 + (0.05 * counts / expected) ** 4), atol=0.01)
+
+
+def test_what_is_kept_is_smooth_in_the_data():
+    expected = np.concatenate([[0.1, 0.11], np.linspace(0.3, 100, 98)])
+    places = np.linspace(0.05, 0.2, 3001)
+    kept = np.array([kept_in_tail(np.concatenate([[place], expected]))[:3] for place in places])
+    assert np.abs(np.diff(kept, axis=0)).max() < 0.005
 
 
 def test_many_rows_are_asked_in_blocks():
