@@ -12,7 +12,7 @@ from nsmbayes.calibration.closed_form import ClosedFormProblem
 from nsmbayes.calibration.grid import GridCalibration
 from nsmbayes.calibration.held_out import UNCHECKED, SurrogateCheck, SurrogateTest
 from nsmbayes.calibration.path import PathCalibration
-from nsmbayes.calibration.regions import region_contains, region_level
+from nsmbayes.calibration.regions import region_contains, region_level, relative_radii
 from nsmbayes.calibration.reweighting import ReweightingCalibration
 from nsmbayes.calibration.root import RootCalibration
 from nsmbayes.calibration.sampled import (
@@ -47,4 +47,5 @@ __all__ = [
     "as_calibration",
     "region_contains",
     "region_level",
+    "relative_radii",
 ]

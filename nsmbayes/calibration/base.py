@@ -34,6 +34,7 @@ class CalibrationStatus(StrEnum):
         "degenerated there"
     )
     NEAREST = "of the learning rates tried, the one whose bootstrap coverage comes nearest to its target was taken"
+    SIMULATED = "regions hold the truth of data sets simulated around the posterior as often as they say, or more often"
     UNBOUNDED = "bootstrap coverage meets its target up to the largest learning rate allowed, which was taken"
 
 

@@ -31,6 +31,21 @@ def region_level(draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"]
     return rank / (len(draws) - 1)
 
 
+def relative_radii(
+    draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"], levels: tuple[float, ...]
+) -> Float[np.ndarray, " levels"]:
+    """The squared distance of the point, in units of the squared radius of the regions of some levels.
+
+    Example:
+        >>> draws = np.random.default_rng(0).standard_normal((4000, 2))
+        >>> relative_radii(draws, np.array([3.0, 0.0]), (0.5, 0.95)).round(1).tolist()
+        [6.3, 1.5]
+    """
+    distances, distance = _distances(draws, point)
+    radii = np.quantile(distances, levels)
+    return distance / np.where(radii > 0, radii, np.finfo(float).tiny)
+
+
 def _distances(
     draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"]
 ) -> tuple[Float[np.ndarray, " m"], float]:

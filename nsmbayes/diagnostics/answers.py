@@ -18,15 +18,16 @@ from scipy import stats
 from tqdm.auto import tqdm
 
 from nsmbayes._internal.waiting import quiet
-from nsmbayes.calibration import region_level
+from nsmbayes.calibration import region_level, relative_radii
 from nsmbayes.errors import ConvergenceError, InputError
 from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, Posterior, SampledPosterior
 from nsmbayes.samplers import MAX_R_HAT, MIN_ESS, diagnose
 
+LEVELS = (0.5, 0.8, 0.95)
 _DRAWS = 1000  # of posteriors in closed form
 _FEWEST = 20  # draws that a chain is thinned to, at least
 _BATCH = 128  # data sets in one call of `build_posteriors`, between which progress is shown
-_CHAIN = 200  # draws of each chain of them
+_CHAIN = 150  # draws of each chain of them
 _RIDGE = 1e-3  # relative to the number of data sets
 
 
@@ -38,6 +39,8 @@ class Answers(NamedTuple):
     tarp: Float[np.ndarray, " k"]
     converged: Float[np.ndarray, " k"]
     """1 if the posterior has converged, else 0."""
+    radii: Float[np.ndarray, "k levels"]
+    """The squared distance of the truth, in units of the squared radius of the regions of levels 0.5, 0.8 and 0.95."""
     problems: tuple[str, ...]
     """What went wrong or was warned of, one sentence for each data set concerned."""
 
@@ -45,7 +48,8 @@ class Answers(NamedTuple):
     def empty(cls, k: int, d: int) -> "Answers":
         """Those of no posterior at all."""
         nothing = np.full(k, np.nan)
-        return cls(np.full((k, d), np.nan), nothing, nothing.copy(), nothing.copy(), ())
+        radii = np.full((k, len(LEVELS)), np.nan)
+        return cls(np.full((k, d), np.nan), nothing, nothing.copy(), nothing.copy(), radii, ())
 
 
 def can_batch(method: Any, beta: float | None) -> bool:
@@ -77,7 +81,7 @@ def ask(
     with tqdm(total=len(x), desc=title, unit="data sets", disable=not progress, mininterval=0.5) as bar:
         for i, posterior in _posteriors(method, x, options, batch, seed, problems):
             if posterior is not None:
-                draws, level = _draws_and_level(posterior, theta[i], seed + i)
+                draws, level, found.radii[i] = _draws_and_level(posterior, theta[i], seed + i)
                 closer = _closer(draws, theta[i], references[i], scales[i])
                 below = (draws < theta[i]).sum(axis=0)
                 position = (np.append(below, closer) + within[i]) / (len(draws) + 1)
@@ -96,14 +100,23 @@ class _Gaussian(NamedTuple):
     converged: bool = True
 
 
-class _Drawn:
+class _Drawn(NamedTuple):
     """One of a batch of posteriors that were sampled."""
 
-    def __init__(self, draws: Float[np.ndarray, "chains draws d"]):
-        self.draws, found = draws, diagnose(draws)
-        self.ess = float(np.nan_to_num(found.ess_bulk).min())
-        by_chance = 1 + 2 * len(draws) / max(self.ess, 1.0)  # the 99 % quantile, about: so few draws have larger ones
-        self.converged = bool(found.r_hat.max() <= max(MAX_R_HAT, by_chance) and self.ess >= MIN_ESS)
+    draws: Float[np.ndarray, "chains draws d"]
+    ess: float
+    converged: bool
+
+    @classmethod
+    def of(cls, draws: Float[np.ndarray, "k chains draws d"]) -> list["_Drawn"]:
+        """Those of a batch: chains of all are judged at once, as if they had k d coordinates."""
+        k, chains, length, d = draws.shape
+        found = diagnose(draws.transpose(1, 2, 0, 3).reshape(chains, length, k * d))
+        ess = np.nan_to_num(found.ess_bulk).reshape(k, d).min(axis=1)
+        by_chance = 1 + 2 * chains / np.maximum(ess, 1.0)  # the 99 % quantile, about: so few draws have larger ones
+        r_hat = found.r_hat.reshape(k, d).max(axis=1)
+        converged = (r_hat <= np.maximum(MAX_R_HAT, by_chance)) & (ess >= MIN_ESS)
+        return [cls(*each) for each in zip(draws, ess.tolist(), converged.tolist(), strict=True)]
 
 
 def _posteriors(
@@ -119,9 +132,11 @@ def _posteriors(
                 warnings.simplefilter("always")
                 found = method.build_posteriors(some, seed=seed + start, **options, **silent)
             problems.extend(str(each.message) for each in caught)
-            for i in range(len(some)):
-                gaussian = isinstance(found, ConjugateBatch)
-                yield start + i, _Gaussian(found.mean[i], found.covariance[i]) if gaussian else _Drawn(found.draws[i])
+            if isinstance(found, ConjugateBatch):
+                each = [_Gaussian(*moments) for moments in zip(found.mean, found.covariance, strict=True)]
+            else:
+                each = _Drawn.of(np.stack(found.draws))
+            yield from enumerate(each, start)
         return
     for i, each in enumerate(x):
         posterior = None
@@ -137,22 +152,23 @@ def _posteriors(
 
 def _draws_and_level(
     posterior: Posterior | _Gaussian | _Drawn, theta: Float[np.ndarray, " d"], seed: int
-) -> tuple[Float[np.ndarray, "m d"], float]:
-    """Draws that are about independent, and the level of the smallest central region that contains theta."""
+) -> tuple[Float[np.ndarray, "m d"], float, Float[np.ndarray, " levels"]]:
+    """Draws that are about independent, the level of the smallest central region with theta, and `Answers.radii`."""
     if isinstance(posterior, _Gaussian | ConjugatePosterior):
         mean, covariance = posterior.mean, posterior.covariance
         root = np.linalg.cholesky(covariance)
         draws = mean + np.random.default_rng([seed, 1]).standard_normal((_DRAWS, len(mean))) @ root.T
-        return draws, float(stats.chi2.cdf((np.linalg.solve(root, theta - mean) ** 2).sum(), len(mean)))
+        square = (np.linalg.solve(root, theta - mean) ** 2).sum()
+        return draws, float(stats.chi2.cdf(square, len(mean))), square / stats.chi2.ppf(LEVELS, len(mean))
     chains = posterior.draws if isinstance(posterior, _Drawn) else posterior.chains(_DRAWS, 1, seed)
     draws, ess = chains.reshape(-1, len(theta)), np.inf
-    level = region_level(draws, theta)
+    level, radii = region_level(draws, theta), relative_radii(draws, theta, LEVELS)
     if isinstance(posterior, _Drawn):
         ess = posterior.ess
     elif isinstance(posterior, SampledPosterior) and posterior.result is not None:
         ess = np.nan_to_num(posterior.result.ess_bulk.min())
     kept = int(np.clip(ess, _FEWEST, len(draws)))
-    return draws[:: -(-len(draws) // kept)], level
+    return draws[:: -(-len(draws) // kept)], level, radii
 
 
 def _gaussian_ranks(posterior: Any, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"] | None:

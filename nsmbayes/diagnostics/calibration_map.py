@@ -6,14 +6,13 @@ import numpy as np
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import sheltered
-from nsmbayes.diagnostics.answers import Answers, ask, can_batch
+from nsmbayes.diagnostics.answers import LEVELS, Answers, ask, can_batch
 from nsmbayes.diagnostics.calibration_result import CalibrationMap
-from nsmbayes.diagnostics.trials import as_contamination, contaminated_trials, simulate_trials
+from nsmbayes.diagnostics.trials import Trials, as_contamination, contaminated_trials, simulate_trials
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors import Posterior
 
 _FEWEST, _ENOUGH = 20, 10  # data sets, and posteriors of them: fewer say next to nothing
-LEVELS = (0.5, 0.8, 0.95)
 _LIKELIHOODS = ("nle", "npe", "rsnle", "npe-rs")  # methods that estimate the Bayes posterior, not one of a loss
 
 
@@ -75,14 +74,40 @@ def calibration(
         checks.instance(around, "around", Posterior, "a posterior of the method")
         if len(around.x) != around.n:
             raise InputError("`around` must be a posterior with its observations: this one knows their sums alone.")
-    if fraction is not None and contamination is None:
-        raise InputError("`fraction` is that of a `contamination`, which is not given: pass one, or leave it out.")
-    kinds = {"clean": None}
-    if contamination is not None:
-        name, contaminate = as_contamination(contamination, simulator, fraction)
-        kinds[name if name != "clean" else "contaminated"] = contaminate
-    trials = simulate_trials(method, simulator, datasets=datasets, n=n, seed=seed, around=around)
+    kinds = kinds_of(contamination, simulator, fraction)
+    theta = None if around is None else around.sample((datasets,), seed=seed)
+    trials = simulate_trials(method, simulator, datasets=datasets, n=n, seed=seed, theta=theta)
+    wanted = tuple(checks.fraction(level, "levels") for level in levels)
+    return map_of(
+        method, trials, kinds, beta=beta, batch=batch, around=around, levels=wanted, seed=seed, progress=progress
+    )
+
+
+def kinds_of(contamination: Any, simulator: Any, fraction: float | None) -> dict[str, Any]:
+    """The kinds of data sets by name, with what contaminates them: clean ones, and others if that was asked."""
+    if contamination is None:
+        if fraction is not None:
+            raise InputError("`fraction` is that of a `contamination`, which is not given: pass one, or leave it out.")
+        return {"clean": None}
+    name, contaminate = as_contamination(contamination, simulator, fraction)
+    return {"clean": None, name if name != "clean" else "contaminated": contaminate}
+
+
+def map_of(
+    method: Any,
+    trials: Trials,
+    kinds: dict[str, Any],
+    *,
+    beta: float | None,
+    batch: bool,
+    around: Posterior | None = None,
+    levels: tuple[float, ...] = LEVELS,
+    seed: int,
+    progress: bool,
+) -> CalibrationMap:
+    """What a method answers on data sets with known parameters."""
     answers: dict[str, Answers] = {}
+    datasets = len(trials.theta)
     for data, contaminate in kinds.items():
         x = trials.x if contaminate is None else contaminated_trials(trials, contaminate, seed).x
         if around is not None:
@@ -96,8 +121,8 @@ def calibration(
     return CalibrationMap(
         label=method.label,
         parameter_names=tuple(method.parameter_names),
-        n=n,
-        levels=tuple(checks.fraction(level, "levels") for level in levels),
+        n=trials.x.shape[1],
+        levels=levels,
         source=trials.source,
         how=_how(method, beta, batch, around),
         generalised=getattr(method, "name", "") not in _LIKELIHOODS,

@@ -11,7 +11,6 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import random_key
 from nsmbayes.errors import InputError
-from nsmbayes.posteriors import Posterior
 from nsmbayes.priors import unconstrained
 from nsmbayes.simulators import as_simulator, sets_at
 from nsmbayes.surrogates import MixtureDensity
@@ -39,13 +38,17 @@ class Trials(NamedTuple):
 
 @double_precision
 def simulate_trials(
-    method: Any, simulator: Any, *, datasets: int, n: int, seed: int, around: Posterior | None = None
+    method: Any,
+    simulator: Any,
+    *,
+    datasets: int,
+    n: int,
+    seed: int,
+    theta: Float[np.ndarray, "datasets d"] | None = None,
 ) -> Trials:
-    """Parameters of the prior, or of the posterior `around` which is asked, and n observations at each of them."""
+    """Parameters of the prior, if none are given, and n observations at each of them."""
     key_theta, key_x = jax.random.split(random_key(seed, _STREAM))
-    if around is not None:
-        theta = around.sample((datasets,), seed=seed)
-    else:
+    if theta is None:
         theta = np.asarray(unconstrained(method.prior).distribution.sample(key_theta, (datasets,)))
     if simulator is None:
         simulator = getattr(method, "simulator", None)

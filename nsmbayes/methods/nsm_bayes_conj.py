@@ -250,16 +250,15 @@ class NSMBayesConj(SurrogateMethod):
             progress: whether to say on a terminal what is being done, once it has taken two seconds.
         """
         with waiting("posterior", progress=progress):
-            return self._build(x, beta, prior, weight, checks.integer(seed, "seed"))
+            return self._build(x, beta, prior, weight, checks.integer(seed, "seed"), self.excess)
 
-    def _build(self, x: Any, beta: float | None, prior: Any, weight: Weight | None, seed: int) -> ConjugatePosterior:
-        recipe = self._recipe(weight)
+    def _build(self, x: Any, beta: Any, prior: Any, weight: Any, seed: int, excess: Any) -> ConjugatePosterior:
+        recipe, beta = self._recipe(weight), checks.optional_positive(beta, "beta")
         x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
         chosen, result, suspects = self._prior_or(prior), None, None
-        beta = None if beta is None else checks.positive(beta, "beta")
-        if self.excess is not None and self._companion is not None:
+        if excess is not None and self._companion is not None:
             self._companion.warn_of_outside(x, fraction=0.2)  # fewer can be outliers
-            suspects = self._companion.suspects(self.excess, recipe, chosen, x, seed)
+            suspects = self._companion.suspects(excess, recipe, chosen, x, seed)
         centre, multiples = (None, None) if suspects is None else (suspects.centre, suspects.factor.values)
         statistics = DataStatistics.of(recipe, x, centre, multiples)
         if beta is None:
@@ -287,9 +286,9 @@ class NSMBayesConj(SurrogateMethod):
         return family_gradients(self.family, density.mixture, weight, self.noise_levels, held_out)
 
     def build_posteriors(
-        self, x: Any, *, beta: float, prior: Any = None, weight: Weight | None = None, seed: int = 0
+        self, x: Any, *, beta: float | None = None, prior: Any = None, weight: Weight | None = None, seed: int = 0
     ) -> ConjugateBatch:
-        """The posteriors of k data sets `x` of shape (k, n, d_x), at a given learning rate, in one vectorised run.
+        """The posteriors of k data sets `x` of shape (k, n, d_x), each at a learning rate of its own or all at `beta`.
 
         Observations are weighted by their distance alone: `excess` is for single data sets. DataFrames in a list are
         brought into the order of the simulations' columns.
@@ -298,7 +297,9 @@ class NSMBayesConj(SurrogateMethod):
         x = checks.finite_array(ordered_sets(x, self.x_names, self.d_x), "x")
         if x.ndim != 3 or 0 in x.shape or x.shape[2] != self.d_x:
             raise InputError(f"`x` must have shape (datasets, n, {self.d_x}); got {x.shape}.")
-        beta, seed = checks.positive(beta, "beta"), checks.integer(seed, "seed")
+        seed = checks.integer(seed, "seed")
+        if (beta := checks.optional_positive(beta, "beta")) is None:
+            return ConjugateBatch.of([self._build(y, None, prior, weight, seed + i, None) for i, y in enumerate(x)])
         return batch_posteriors(recipe, self._prior_or(prior), x, beta, seed, self.resolution)
 
     def _reference(self) -> tuple[Float[np.ndarray, "m d_x"], Float[np.ndarray, "2 d_x"] | None]:

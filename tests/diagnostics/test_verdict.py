@@ -133,7 +133,7 @@ def test_rows_that_are_too_many_are_named(monkeypatch):
     values[:4] = 0.05
     fitted.weights = np.where(np.arange(N) < 12, 0.05, 1.0)
     assert judge(fitted).outcome is Outcome.CONSISTENT
-    fitted.factor = Factor(values, values, values, np.zeros(N, int), np.ones(N))
+    fitted.factor = Factor(values, values, values, np.zeros(N, int), np.ones(N), np.ones(N))
     assert judge(fitted).verdict == "consistent but for 4 rows"
     assert judge(fitted).rows.tolist() == [0, 1, 2, 3]
     fitted.weights[:30] = 0.05
