@@ -109,7 +109,7 @@ def density_from_sbi(estimator: Any) -> SbiMixture | MaskedAutoregressiveFlow:
 def _mixture(estimator: Any) -> SbiMixture:
     from torch import nn  # pyright: ignore[reportMissingImports]
 
-    if getattr(estimator, "_prior_transform", None) is not None:  # sbi 0.26 has none
+    if getattr(estimator, "_prior_transform", None) is not None:  # sbi 0.26 has none: it does not transform
         raise InputError(
             "`estimator` transforms x nonlinearly (z_score_x='transform_to_unconstrained'), after which its density is "
             "no Gaussian mixture in x. Train it with z_score_x='independent'."
