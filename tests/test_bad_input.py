@@ -238,7 +238,9 @@ CASES = {
     "data sets: none": Case("x", lambda k, d: k.method.build_posteriors(np.empty((0, 9, 1)), beta=1.0)),
     "data sets: another width": Case("x", lambda k, d: k.method.build_posteriors(gauss(d, 2, 9, 2), beta=1.0)),
     "data sets: tied": Case("x", lambda k, d: k.method.build_posteriors(tied(d)[None, :, None], beta=1.0)),
-    "data sets: beta": Case("beta", lambda k, d: k.method.build_posteriors(gauss(d, 2, 9, 1), beta=d(not_positive))),
+    "data sets: beta": Case(
+        "beta", lambda k, d: k.method.build_posteriors(gauss(d, 2, 9, 1), beta=d(not_positive.filter(_is_given)))
+    ),
     # what posteriors are asked
     "update: not an array": Case("x_new", lambda k, d: k.posterior.update(d(not_an_array))),
     "update: NaN": Case("x_new", lambda k, d: k.posterior.update(spoilt(d, 6, 1))),

@@ -29,6 +29,7 @@ RUN = (
     "docs/amortised.md",
     "docs/calibration-map.md",
     "docs/verdict.md",
+    "docs/trust.md",
 )
 TRAINS_NOTHING = ("docs/concepts.md", "docs/excess.md", "docs/surrogates.md", "docs/reproducing.md")
 BESIDE_SBI = ("docs/coming-from-sbi.md",)  # tests/interop runs it

@@ -13,7 +13,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from support.functions import bad, noisy, noisy_batch
-from support.processes import is_running
+from support.processes import ends
 from support.simulators import PRIOR, all_rows, bad_theta, command, works
 
 import nsmbayes as nsm
@@ -159,7 +159,7 @@ def test_a_program_that_hangs_ends_with_its_timeout(tmp_path):
     script.chmod(0o755)
     _, status, _ = all_rows(nsm.CommandSimulator([str(script)]).caller(), 1, 1, None, 3.0)
     assert status.tolist() == [RowStatus.TIMED_OUT]
-    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_who_stops_early_leaves_no_process_behind(tmp_path):
     while len(list(tmp_path.iterdir())) < 2:  # the other piece has begun, in another process
         time.sleep(0.05)
     made.close()
-    assert not [path for path in tmp_path.iterdir() if is_running(path.stem)]
+    assert all(ends(path.stem) for path in tmp_path.iterdir())
 
 
 def test_rows_must_have_the_same_width():

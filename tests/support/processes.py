@@ -42,6 +42,16 @@ def what_it_knows(posterior):
     return posterior.summary(), posterior.log_prob(posterior.mean).tolist(), posterior.sample((2,), seed=0).tolist()
 
 
+def ends(process, seconds=10):
+    """Whether a process that was killed ends: on a busy machine that takes a moment."""
+    limit = time.monotonic() + seconds
+    while is_running(process):
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def is_running(process):
     """Whether a process is running: there, and not a zombie."""
     status = Path(f"/proc/{process}/stat")
