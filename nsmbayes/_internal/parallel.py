@@ -13,7 +13,7 @@ import numpy as np
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.processor import cores
 
-_BLOCK = 64  # rows per call on a CPU
+_BLOCK, _LARGE_BLOCK = 64, 256  # rows per call on a CPU, of up to 256 rows and of more
 _WIDE_BLOCK = 256  # rows per call on a GPU, which evaluates all rows of a block at once
 _compiled: dict[Any, Any] = {}
 
@@ -37,16 +37,21 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
     One compilation serves any number of rows. Pass the same `function` object in every call: a new object is compiled
     again.
     """
-    one_by_one = on_processor()
-    size = _BLOCK if one_by_one else _WIDE_BLOCK
-    padding = np.zeros((-len(rows) % size, rows.shape[1]), rows.dtype)
-    blocks = np.concatenate([rows, padding]).reshape(-1, size, rows.shape[1])
-    counts = np.minimum(len(rows) - size * np.arange(len(blocks)), size)
+    one_by_one, total = on_processor(), len(rows)
+    size = _WIDE_BLOCK
+    if one_by_one:
+        size = _BLOCK if total <= _LARGE_BLOCK else _LARGE_BLOCK
+    several = -(-total // size)
+    if one_by_one:
+        several = min(total, cores() * -(-several // cores()))  # as many for every core
+    blocks = np.array_split(rows, several)
+    padded = [np.pad(block, ((0, size - len(block)), (0, 0))) for block in blocks]
     run = _map if one_by_one else _map_at_once
-    parts = call_each(
-        run, [(block, np.asarray(count)) for block, count in zip(blocks, counts, strict=True)], function, shared
+    arguments = [(one, np.asarray(len(block))) for one, block in zip(padded, blocks, strict=True)]
+    parts = call_each(run, arguments, function, shared)
+    return jax.tree.map(
+        lambda *leaves: np.concatenate([leaf[: len(block)] for leaf, block in zip(leaves, blocks, strict=True)]), *parts
     )
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
 
 
 def clear_cache() -> None:

@@ -275,11 +275,12 @@ class NSMBayesAmortised(NSMBayes):
             target, draws, summary = sampled(summary, support, setting, sampler, draws.flat, rate, seed)
         posterior = AmortisedPosterior(
             self._provenance(),
-            target,
-            draws,
+            (target, draws, summary),
             x,
             setting,
             summary=summary,
+            prior=support,
+            beta=rate,
             sampler=sampler,
             dequantised=dequantised,
             grid_steps=self.grid_steps,

@@ -1,6 +1,6 @@
 """Posteriors from statistics: more observations, fewer, another prior or learning rate, without the data before."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,7 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.interpolated import InterpolatedLoss
 from nsmbayes.losses.pieces import Piece
-from nsmbayes.posteriors.base import Provenance
+from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.generalised import GeneralisedPosterior
 from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
 from nsmbayes.posteriors.kept import KeptStatistics
@@ -25,9 +25,33 @@ from nsmbayes.suspects import Suspects
 
 NOT_ASKED = "Weights are by distance alone: which observations are too many was not asked."
 """What posteriors say that do without excess though their method has it."""
+Sampling = tuple[Target, Draws, Summary]
+"""What is known once there are draws; the statistics may have new references then."""
+
+
+class Later(NamedTuple):
+    """What draws are made from when they are asked for: draws of a similar posterior, and a seed."""
+
+    near: Float[np.ndarray, "k d"]
+    seed: int
+
+
 _NEAR = 200  # draws that a sampler begins with
 _MORE = 2.0  # times as many observations as the location and scatter were fitted to: then they should be fitted again
 _ROW_LOSSES, _DRAWS = 20_000_000, (50, 500)  # losses for the influence of very many observations, and draws
+
+
+class _Drawn:
+    """An attribute that is known once there are draws: the first one that is asked for has them made."""
+
+    def __set_name__(self, owner: type, name: str):
+        self._name = name
+
+    def __get__(self, posterior: Any, owner: type | None = None) -> Any:
+        if posterior is None:
+            return self
+        posterior._draw()
+        return vars(posterior)[self._name]
 
 
 class AmortisedPosterior(GeneralisedPosterior):
@@ -35,17 +59,19 @@ class AmortisedPosterior(GeneralisedPosterior):
 
     Built by `NSMBayesAmortised.build_posterior`. It never changes: `update`, `remove`, `with_beta` and `with_prior`
     return new ones, by sums alone and a few thousand evaluations that cost the same for any number of observations.
+    `update` only adds up: draws are made when something is asked that needs them.
     """
 
     def __init__(
         self,
         provenance: Provenance,
-        target: Target,
-        result: Draws,
+        sampling: Sampling | Later,
         x: Float[np.ndarray, "n d_x"],
         setting: NSMSetting,
         *,
         summary: Summary,
+        prior: UnconstrainedPrior,
+        beta: float,
         sampler: Sampler,
         dequantised: Float[np.ndarray, "n d_x"],
         grid_steps: tuple[float, ...] | None = None,
@@ -55,21 +81,39 @@ class AmortisedPosterior(GeneralisedPosterior):
         by_distance: bool = False,
         surrogate_check: SurrogateCheck | None = None,
     ):
-        said = [result.note, "" if suspects is None else suspects.describe(), NOT_ASKED if by_distance else ""]
-        kept = result._replace(note="\n".join(filter(None, [*said, summary.describe()])), visited=None)
-        options: dict[str, Any] = {"dequantised": dequantised, "calibration": calibration}
-        options["surrogate_check"] = surrogate_check
-        super().__init__(provenance, target, kept, x, setting, **options)
-        self.suspects, self.summarised = suspects, summary
-        self._sampler, self._grid_steps = sampler, grid_steps
+        Posterior.__init__(self, provenance, beta, calibration, surrogate_check)
+        self._sampling, self._x, self.setting, self._support = sampling, x, setting, prior
+        self.suspects, self.dequantised, self.compression = suspects, dequantised, None
+        self._sums, self._sampler, self._grid_steps = summary, sampler, grid_steps
         self._first, self._by_distance = first or len(x), by_distance
+
+    draws: Any = _Drawn()
+    result: Any = _Drawn()
+    mean: Any = _Drawn()
+    covariance: Any = _Drawn()
+    target: Any = _Drawn()
+    summarised: Any = _Drawn()
+    _empirical: Any = _Drawn()
+
+    def _draw(self) -> None:
+        suspects, known = self.suspects, self._sampling
+        if isinstance(known, Later):
+            near, seed = known
+            known = sampled(self._sums, self.support, self.setting, self._sampler, near, self.beta, seed)
+        target, result, summary = known
+        said = [result.note, "" if suspects is None else suspects.describe(), NOT_ASKED if self._by_distance else ""]
+        kept = result._replace(note="\n".join(filter(None, [*said, summary.describe()])), visited=None)
+        options: dict[str, Any] = {"dequantised": self.dequantised, "calibration": self.calibration}
+        options["surrogate_check"] = self.surrogate_check
+        super().__init__(self.provenance, target, kept, self._x, self.setting, **options)
+        self.suspects, self.summarised, self._sums, self._sampling = suspects, summary, summary, known
 
     setting: NSMSetting
 
     @property
     def statistics(self) -> KeptStatistics:
         """All that the posterior needs of the observations: sums, which can be saved without them."""
-        return KeptStatistics.of(self.summarised.loss, self.n, self.beta)
+        return KeptStatistics.of(self._sums.loss, self.n, self.beta)
 
     @property
     def interpolation_error(self) -> float:
@@ -79,15 +123,17 @@ class AmortisedPosterior(GeneralisedPosterior):
     def update(self, x_new: Any, *, seed: int = 0) -> "AmortisedPosterior":
         """The posterior with more observations, weighted by the location and scatter of the first ones.
 
-        Nothing is computed for the observations before. `renewal` says when to build the posterior anew.
+        Nothing is computed for the observations before, and draws are made when they are asked for. `renewal` says
+        when to build the posterior anew.
         """
         x_new = self.points(x_new, "x_new", note=True)
-        number = len(self.summarised.pieces)
+        number = len(self._sums.pieces)
         noisy = dequantised(x_new, self._grid_steps, number, 1)
         piece = Piece.of(self.setting, noisy, np.ones(len(x_new)), seed=number << 32)
         return self._sampled(
-            self.summarised.extended(piece),
+            self._sums.extended(piece),
             seed,
+            wait=True,
             x=np.concatenate([self.x, x_new]),
             dequantised=np.concatenate([self.dequantised, noisy]),
             suspects=None if self.suspects is None else self.suspects.extended(len(x_new)),
@@ -108,7 +154,7 @@ class AmortisedPosterior(GeneralisedPosterior):
         noisy = self.dequantised[kept]
         multiples = np.ones(len(noisy)) if suspects is None else suspects.factor.values
         piece = Piece.of(self.setting, noisy, multiples, seed=0)
-        summary = around(self.summarised._replace(pieces=(piece,)), self.target.prior, self.setting, self._near(), seed)
+        summary = around(self._sums._replace(pieces=(piece,)), self.support, self.setting, self._near(), seed)
         return self._sampled(summary, seed, x=self.x[kept], dequantised=noisy, suspects=suspects)
 
     def with_beta(
@@ -135,20 +181,35 @@ class AmortisedPosterior(GeneralisedPosterior):
         )
 
     def _near(self) -> Float[np.ndarray, "k d"]:
-        return self.thinned(_NEAR)
+        """Some draws; if there are none yet, those that they would begin with."""
+        return self._sampling.near if isinstance(self._sampling, Later) else self.thinned(_NEAR)
 
-    @double_precision
-    def _sampled(self, summary: Summary, seed: int, *, prior: Any = None, beta: float | None = None, **changes: Any):
-        """The posterior of other statistics, another prior or another rate, sampled from near the draws of this one."""
+    def _sampled(
+        self,
+        summary: Summary,
+        seed: int,
+        *,
+        prior: UnconstrainedPrior | None = None,
+        beta: float | None = None,
+        wait: bool = False,
+        **changes: Any,
+    ) -> "AmortisedPosterior":
+        """The posterior of other statistics, another prior or another rate, sampled from near the draws of this one.
+
+        At once, or if it may `wait`, when draws are asked for.
+        """
         seed = checks.integer(seed, "seed")
-        support = self.target.prior if prior is None else prior
+        support = self.support if prior is None else prior
         rate, check = self.beta if beta is None else beta, self.surrogate_check
         if check is not None:
             check = check.for_more(summary.n)._replace(applied=check.applied and beta is None)
+
         near = self._near()
         if prior is not None:
-            near = unconstrain_rows(support, constrain_rows(self.target.prior, near))
-        target, result, summary = sampled(summary, support, self.setting, self._sampler, near, rate, seed)
+            near = unconstrain_rows(support, constrain_rows(self.support, near))
+        sampling: Sampling | Later = Later(near, seed)
+        if not wait:
+            sampling = sampled(summary, support, self.setting, self._sampler, near, rate, seed)
         fields: dict[str, Any] = {
             "x": self.x,
             "dequantised": self.dequantised,
@@ -159,11 +220,12 @@ class AmortisedPosterior(GeneralisedPosterior):
         fields |= changes
         return AmortisedPosterior(
             self.provenance,
-            target,
-            result,
+            sampling,
             fields.pop("x"),
             self.setting,
             summary=summary,
+            prior=support,
+            beta=rate,
             sampler=self._sampler,
             grid_steps=self._grid_steps,
             first=self._first,
@@ -227,10 +289,10 @@ def sampled(
     near: Float[np.ndarray, "k d"],
     beta: float,
     seed: int,
-) -> tuple[Target, Draws, Summary]:
+) -> Sampling:
     """Draws of the posterior, and the statistics with their error there; with new references if that is too large."""
 
-    def draw(summary: Summary, near: np.ndarray) -> tuple[Target, Draws, Summary]:
+    def draw(summary: Summary, near: np.ndarray) -> Sampling:
         target = Target(prior, summary.loss, jnp.asarray(beta))
         result = sampler.sample_near(target, near, seed=seed)
         return target, result, summary.checked(constrain_rows(prior, result.flat), beta)

@@ -10,7 +10,7 @@ from nsmbayes.errors import ConvergenceError
 
 _FREEDOM = 8.0  # degrees of freedom of the proposals: their tails are heavier than those of most posteriors
 _BROAD = 0.1  # share of a component as wide as the whole, so that no tail is missed
-_EM_STEPS = 30
+_EM_STEPS = 12
 
 
 def log_sum_exp(a: Float[np.ndarray, "..."], axis: int | None = None) -> Any:
@@ -59,33 +59,54 @@ class Population(NamedTuple):
 
 
 def fit_students(u: np.ndarray, weights: np.ndarray, components: int, rng: np.random.Generator) -> StudentMixture:
-    """A mixture fitted to weighted draws by expectation maximisation, with a prior that no covariance collapses."""
+    """A mixture fitted to weighted draws by expectation maximisation, with a prior that no covariance collapses.
+
+    In coordinates in which the draws have mean zero and covariance one, squared distances and moments are products of
+    matrices with the products of coordinates.
+    """
     keep = weights > 1e-9 * weights.max()
     u, weights = u[keep], weights[keep] / weights[keep].sum()
     d = u.shape[1]
     centre = weights @ u
-    whole = _covariance(u - centre, weights)
+    whole = _root(_covariance(u - centre, weights))
     if components == 1:
-        return StudentMixture(np.ones(1), centre[None], _root(whole)[None])
+        return StudentMixture(np.ones(1), centre[None], whole[None])
+    z = np.linalg.solve(whole, (u - centre).T).T
+    squares = (z[:, :, None] * z[:, None, :]).reshape(-1, d * d)
+    features = np.column_stack([np.ones(len(z)), z, squares])
     count = 1 / (weights**2).sum()  # effective draws
-    typical, belief = whole / components ** (2 / d), (d + 2) / count
-    means = u[rng.choice(len(u), components, p=weights, replace=len(u) < components)]
+    typical, belief = np.eye(d) / components ** (2 / d), (d + 2) / count
+    means = z[rng.choice(len(z), components, p=weights, replace=len(z) < components)]
     covariances, shares = np.tile(typical, (components, 1, 1)), np.full(components, 1 / components)
     for _ in range(_EM_STEPS):
-        squares, log_dets = _mahalanobis(u, means, _root(covariances))
-        logs = (np.log(shares) - log_dets)[:, None] - 0.5 * squares
-        r = np.exp(logs - log_sum_exp(logs, axis=0)) * weights
-        mass = r.sum(axis=1)
+        logs = features @ _parabolas(shares, means, covariances)
+        logs -= logs.max(axis=1, keepdims=True)
+        r = np.exp(logs, out=logs)
+        r *= (weights / r.sum(axis=1))[:, None]
+        moments = r.T @ features
+        mass, first, second = moments[:, 0], moments[:, 1 : d + 1], moments[:, d + 1 :].reshape(-1, d, d)
         shares = (mass + 1 / count) / (mass + 1 / count).sum()
-        means = (r @ u + belief * means) / (mass + belief)[:, None]
-        residuals = u - means[:, None]
-        moments = (r[..., None] * residuals).transpose(0, 2, 1) @ residuals
-        covariances = (moments + belief * typical) / (mass + belief)[:, None, None]
+        means = (first + belief * means) / (mass + belief)[:, None]
+        cross = first[:, :, None] * means[:, None, :]
+        around_means = second - cross - cross.transpose(0, 2, 1) + mass[:, None, None] * _outer(means)
+        covariances = (around_means + belief * typical) / (mass + belief)[:, None, None]
     return StudentMixture(
         np.append((1 - _BROAD) * shares, _BROAD),
-        np.vstack([means, centre]),
-        _root(np.concatenate([covariances, 2 * whole[None]])),
+        np.vstack([centre + means @ whole.T, centre]),
+        np.concatenate([whole @ _root(covariances), np.sqrt(2) * whole[None]]),
     )
+
+
+def _parabolas(shares: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> Float[np.ndarray, "features k"]:
+    """Log densities of normal components as polynomials: coefficients of one, of z, and of its products."""
+    precisions = np.linalg.inv(covariances)
+    linear = (precisions @ means[..., None])[..., 0]
+    constant = np.log(shares) + 0.5 * np.linalg.slogdet(precisions)[1] - 0.5 * (linear * means).sum(axis=1)
+    return np.column_stack([constant, linear, -0.5 * precisions.reshape(len(means), -1)]).T
+
+
+def _outer(means: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d d"]:
+    return means[:, :, None] * means[:, None, :]
 
 
 def around(draws: Float[np.ndarray, "n d"]) -> StudentMixture:

@@ -74,6 +74,21 @@ def test_more_and_fewer_observations():
     assert "build the posterior anew" in more.update(new).renewal
 
 
+def test_updates_wait_until_draws_are_asked_for():
+    first, new = posterior(1), skewed_data(1, 30, seed=9)
+    half = first.update(new[:20])
+    both = half.update(new[20:])
+    assert both.n == 90
+    assert both.statistics.n == 90
+    again = pickle.loads(pickle.dumps(both))
+    assert not any("draws" in vars(each) for each in (half, both, again))
+    assert_alike(both, first.update(new))
+    assert "draws" in vars(both)
+    assert "draws" not in vars(half)
+    np.testing.assert_array_equal(again.mean, both.mean)
+    assert "NSM-Bayes-amortised" in again.summary()
+
+
 def test_another_prior_and_rate():
     narrow = nsm.GaussianPrior(np.zeros(2), 0.05 * np.eye(2))
     first = posterior(1)
