@@ -31,7 +31,7 @@ def run(
         full.train(0, settings=nsm.TrainingSettings(max_epochs=epochs, schedule="cosine"), progress=False)
         own = nsm.NSMBayesAmortised(task.prior, **options).adopt(full)
         data = {n: [task.observe(n, seed=200 + i).x for i in range(repeats + 1)] for n in {*sizes, 100}}
-        first: Any = own.build_posteriors([data[100][0]], progress=False)[0]
+        first: Any = own.build_posteriors([data[100][0]], excess=False, progress=False)[0]
         narrow = nsm.GaussianPrior(task.prior.mean, 0.5 * task.prior.covariance)
         contenders: dict[str, Callable[[int], Any]] = {}
         if excess:
@@ -51,4 +51,4 @@ def run(
 
 
 def _one(method: nsm.NSMBayesAmortised, x: np.ndarray) -> np.ndarray:
-    return method.build_posteriors([x], progress=False).mean
+    return method.build_posteriors([x], excess=False, progress=False).mean

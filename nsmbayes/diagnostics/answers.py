@@ -124,8 +124,9 @@ def _posteriors(
 ) -> Iterator[tuple[int, Any]]:
     """The posteriors with the numbers of their data sets; None where there is none."""
     if batch:
-        known, few = inspect.signature(method.build_posteriors).parameters, {"progress": False, "draws": _CHAIN}
-        silent = {name: value for name, value in few.items() if name in known}
+        known = inspect.signature(method.build_posteriors).parameters
+        fast = {"progress": False, "draws": _CHAIN, "excess": False}
+        silent = {name: value for name, value in fast.items() if name in known}
         for start in range(0, len(x), _BATCH):
             some = x[start : start + _BATCH]
             with warnings.catch_warnings(record=True) as caught:

@@ -119,7 +119,7 @@ class NSMBayesAmortised(NSMBayes):
         prior: Any = None,
         beta: float | None = None,
         weight: Weight | None = None,
-        excess: bool = False,
+        excess: bool | None = None,
         draws: int | None = None,
         seed: int = 0,
         progress: bool = True,
@@ -131,7 +131,8 @@ class NSMBayesAmortised(NSMBayes):
             prior: another prior than the method's own.
             beta: the learning rate; by default that of each data set is calibrated.
             weight: another weight than the method's own.
-            excess: whether to ask which observations are too many, which takes most of the time.
+            excess: whether to ask which observations are too many, which takes most of the time. By default it is
+                asked, unless the data sets can be sampled many at once: posteriors of these say that it was not.
             draws: draws of each chain; by default those of the method's sampler.
             seed: for the sampler and the calibration.
             progress: whether to show a progress bar.
@@ -139,7 +140,8 @@ class NSMBayesAmortised(NSMBayes):
         Eight or more data sets of one column are sampled many at once, by one compiled program, and `batch[i]` is a
         posterior as that of `NSMBayes`. Otherwise, and where that sampler does not arrive, they are built one by one.
         """
-        checks.flag(excess, "excess")
+        if excess is not None:
+            checks.flag(excess, "excess")
         if len(datasets) == 0:
             raise InputError("`datasets` must hold at least one data set.")
         sampler = self.sampler if draws is None else dataclasses.replace(self.sampler, draws=draws)
@@ -147,10 +149,11 @@ class NSMBayesAmortised(NSMBayes):
         with tqdm(total=len(datasets), desc="posteriors", disable=not progress) as bar:
             if not excess and self._can_batch(datasets):
                 return self._batch(datasets, options, sampler, bar)
+            asked = excess is not False
             posteriors = []
             for number, each in enumerate(datasets):
                 with data_set(number):
-                    posteriors.append(self._build(each, **options, excess=excess, sampler=sampler))
+                    posteriors.append(self._build(each, **options, excess=asked, sampler=sampler))
                 bar.update()
         return PosteriorBatch.of(posteriors)
 

@@ -146,7 +146,10 @@ def test_excess_batches_and_streams():
     clustered = own.build_posterior(x)
     assert clustered.weights[:20].max() < 0.1
     assert "too many" in clustered.outliers()[0].reason
-    batch = own.build_posteriors([skewed_data(1, n, seed=n) for n in (30, 50)], beta=1.0, progress=False)
+    [asked] = own.build_posteriors([x], progress=False)  # as it is alone
+    np.testing.assert_array_equal(asked.mean, clustered.mean)
+    sets = [skewed_data(1, n, seed=n) for n in (30, 50)]
+    batch = own.build_posteriors(sets, beta=1.0, excess=False, progress=False)
     assert len(batch) == 2
     assert batch.mean.shape == batch.r_hat.shape == batch.ess.shape == (2, 2)
     assert batch.covariance.shape == (2, 2, 2)
