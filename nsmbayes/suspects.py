@@ -26,6 +26,7 @@ from nsmbayes.samplers.students import log_sum_exp
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
 from nsmbayes.weights import PlateauIMQ, Weight, Weighting, overall_many
+from nsmbayes.weights.accounts import Account
 from nsmbayes.weights.excess import (
     JOINT,
     Excess,
@@ -50,13 +51,7 @@ MOST = 1000
 """Observations that the model is fitted to; of more, a random subset."""
 _DRAWS = 60  # of the parameter, over which the model is averaged
 _SETTLED = 0.05  # change of a factor below which a round was the last
-_BETTER, _FEW = 0.015, 100  # affinity by which a fit must be better than one that distrusts more to be preferred, for
-# up to so many observations; of more, less is noise
-_LOOSER, _OF_SHARE = 0.005, 0.25  # the same, for the fit that goes on from it without weights by distance; and at least
-# so much of the share of rows that it trusts again, which would add half of that share if they were the model's, or
-# half as much if it explains the others better, too: then these rows are the model's tail, however thin it is
-_RIVAL, _APART = 0.27, 3  # affinity by which another fit may be worse and still be mentioned, relative to the share of
-# rows on which they differ, which adds half of that share where the better one is right; and how many rows at least
+_RIVAL, _APART = 2.0, 3  # nats by which another fit may be worse and still be mentioned, and rows on which they differ
 _WORSE = 0.05  # affinity by which a fit in a new frame may be worse and still replace the old one
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
 _AWAY, _MOST = 1e4, 1e6  # scales, and nats
@@ -175,10 +170,11 @@ def find_suspects(
                 return _Fit(factor, near, posterior, explained(near), done, settled, by_distance)
             last = factor.values
 
-    def cost_to_others(tight: _Fit, loose: _Fit) -> float:
-        """What a fit that trusts more explains worse of the observations that both trust, in nats."""
-        logs = [log_sum_exp(-losses_at(fit.near, prior, loss)[1].clip(-_MOST, _MOST), axis=0) for fit in (tight, loose)]
-        return float(np.minimum(tight.factor.values, loose.factor.values) @ (logs[0] - logs[1]))
+    def accounted(fit: _Fit) -> float:
+        """How well all observations are accounted for by a fit and what it leaves out, in nats."""
+        near = of_middle.draws(whole * fit.factor.values, count=_DRAWS) if fit.by_distance else fit.near
+        logs = -losses_at(near, prior, loss)[1].clip(-_MOST, _MOST)
+        return account.nats(log_sum_exp(logs, axis=0) - np.log(len(near)), fit.factor.values)
 
     centre = fit_centre(some)
     match = Match.of(some, centre, seed)
@@ -193,12 +189,10 @@ def find_suspects(
         settle(centre, middle.near, of_middle, by_distance=False),
         settle(centre, at_closest, of_closest, by_distance=False),
     ]
-    best, noise = middle, min(1.0, np.sqrt(_FEW / len(some)))
-    regained = float((fits[1].factor.values - middle.factor.values).mean())
-    asked = _OF_SHARE if cost_to_others(middle, fits[1]) > 0 else _OF_SHARE / 2
-    for fit, better in zip(fits[1:], (max(_LOOSER * noise, asked * regained), _BETTER * noise), strict=True):
-        best = fit if fit.affinity > best.affinity + better else best
-    disputed = any(_is_rival(best, fit) for fit in fits)
+    account, whole = Account.of(some, centre), counts_of(centre, by_distance=False)
+    nats = [accounted(fit) for fit in fits]
+    best = fits[int(np.argmax(nats))]
+    disputed = any(_apart(best, fit) for fit, each in zip(fits, nats, strict=True) if each > max(nats) - _RIVAL)
     kept = best.factor.values > _KEPT
     if _MAJORITY * len(some) < kept.sum() < len(some):
         other = fit_centre(_banished(some, ~kept, centre))
@@ -212,10 +206,9 @@ def find_suspects(
     return Suspects(best.factor, centre, best.near, density, theta, best.rounds, best.settled, disputed)
 
 
-def _is_rival(best: _Fit, fit: _Fit) -> bool:
-    """Whether a fit that distrusts others explains almost as much of the data."""
-    apart = np.abs(fit.factor.values - best.factor.values) > _KEPT
-    return bool(apart.sum() >= _APART and fit.affinity > best.affinity - _RIVAL * apart.mean())
+def _apart(one: _Fit, other: _Fit) -> bool:
+    """Whether two fits distrust different observations."""
+    return bool((np.abs(one.factor.values - other.factor.values) > _KEPT).sum() >= _APART)
 
 
 def factor_of_all(
