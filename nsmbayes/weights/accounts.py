@@ -50,6 +50,11 @@ class Account(NamedTuple):
         alone = np.exp(logs - half * np.log1p(np.square(y).sum(axis=1) / _WIDE**2))
         return cls(kernels, alone, float(np.linalg.slogdet(np.asarray(centre.factor))[1]))
 
+    @property
+    def log_beside(self) -> Float[np.ndarray, " n"]:
+        """The log density of each observation, in units of x, by all others: what is known without a model."""
+        return np.log(np.maximum((self.kernels.sum(axis=1) + self.alone) / len(self.alone), _LEAST)) - self.log_volume
+
     def nats(self, log_q: Float[np.ndarray, " n"], kept: Float[np.ndarray, " n"]) -> float:
         """The log probability of all observations under a model, and of what it leaves out.
 
