@@ -10,7 +10,7 @@ with v_j what is left of the weight of row j, K the mean of Gaussian kernels of 
 Cauchy distribution for a row without neighbours. A model that stretches to explain a group of outliers predicts rows in
 the gap before it that are not there, and pays for them; one that leaves out its own tail must describe scattered
 rows by their neighbours, and pays for that. Few outliers are more likely than many: k of them have the prior
-probability 1 / (1 + k), up to a constant.
+probability 0.9^k / (1 + k), up to a constant.
 """
 
 import math
@@ -25,6 +25,7 @@ from nsmbayes.scatter import LocationScatter
 _WIDTHS, _WIDE = (0.2, 0.8, 3.2), 10.0  # of the kernels, and of the Cauchy distribution, in robust scales
 _FAR = 1e6  # scales beyond which a place is no longer told from another
 _LEAST = 1e-300  # density
+_EACH = 0.1  # nats for an outlier more
 
 
 class Account(NamedTuple):
@@ -73,4 +74,4 @@ class Account(NamedTuple):
         beside = (self.kernels @ left + self.alone) / (left.sum() - left + 1)
         share = (kept.sum() + 0.5) / (n + 1)
         found = share * np.exp(np.clip(log_q + self.log_volume, -700, 700)) + (1 - share) * beside
-        return float(np.log(np.maximum(found, _LEAST)).sum() - np.log1p(left.sum()))
+        return float(np.log(np.maximum(found, _LEAST)).sum() - np.log1p(left.sum()) - _EACH * left.sum())
