@@ -26,17 +26,16 @@ from nsmbayes.samplers.students import log_sum_exp
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
 from nsmbayes.weights import PlateauIMQ, Weight, Weighting, overall_many
+from nsmbayes.weights.accounts import Account
 from nsmbayes.weights.excess import (
     JOINT,
     Excess,
     Factor,
-    Match,
     Places,
     Smoothed,
     expected,
     joint_sums,
     kernel_sums,
-    matched,
     model_at,
     smoothed,
     spreads,
@@ -50,14 +49,9 @@ MOST = 1000
 """Observations that the model is fitted to; of more, a random subset."""
 _DRAWS = 60  # of the parameter, over which the model is averaged
 _SETTLED = 0.05  # change of a factor below which a round was the last
-_BETTER, _FEW = 0.015, 100  # affinity by which a fit must be better than one that distrusts more to be preferred, for
-# up to so many observations; of more, less is noise
-_LOOSER, _OF_SHARE = 0.005, 0.25  # the same, for the fit that goes on from it without weights by distance; and at least
-# so much of the share of rows that it trusts again, which would add half of that share if they were the model's, or
-# half as much if it explains the others better, too: then these rows are the model's tail, however thin it is
-_RIVAL, _APART = 0.27, 3  # affinity by which another fit may be worse and still be mentioned, relative to the share of
-# rows on which they differ, which adds half of that share where the better one is right; and how many rows at least
-_WORSE = 0.05  # affinity by which a fit in a new frame may be worse and still replace the old one
+_RIVAL, _APART = 2.0, 3  # nats by which another fit may be worse and still be mentioned, and rows on which they differ
+_WORSE = 3.0  # nats by which a fit in a new frame may be worse and still replace the old one
+_DOUBT = 0.3  # share of observations that the search for a start leaves to their neighbours
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
 _AWAY, _MOST = 1e4, 1e6  # scales, and nats
 _FINER = 4  # times as fine as those of the loss are cells: what is found in them changes fast with the place
@@ -120,7 +114,7 @@ class _Fit(NamedTuple):
     factor: Factor
     near: np.ndarray
     posterior: Recounted
-    affinity: float
+    nats: float
     rounds: int
     settled: bool
     by_distance: bool
@@ -139,17 +133,13 @@ def find_suspects(
     """The factor of every observation, for the model that explains most of the data.
 
     Three fits are tried: of the observations in the middle of the data, weighted by distance; from there on without
-    such weights, since they take genuine tails away; and from the parameter that is closest to all observations in
-    Hellinger's distance.
+    such weights, since they take genuine tails away; and from the parameter that explains the observations best if
+    some are left to their neighbours.
     """
     stage("which observations are too many?")
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
     some = x[rows]
     own = np.arange(len(some))
-
-    def explained(near: np.ndarray) -> float:
-        model = map_rows(matched, constrain_rows(prior, near), density, match).mean(axis=0)
-        return float(match.affinity(jnp.asarray(model)))
 
     def counts_of(centre: LocationScatter, *, by_distance: bool) -> np.ndarray:
         """What observations count whatever their number; with their distance from the bulk, or only if very far."""
@@ -172,38 +162,35 @@ def find_suspects(
             settled = bool(np.abs(factor.values - last).max() < _SETTLED)
             near = posterior.draws(counts * factor.values, count=_DRAWS)
             if settled or done == excess.rounds:
-                return _Fit(factor, near, posterior, explained(near), done, settled, by_distance)
+                all_counts = counts_of(centre, by_distance=False) * factor.values
+                nats = accounted(posterior.draws(all_counts, count=_DRAWS) if by_distance else near, factor.values)
+                return _Fit(factor, near, posterior, nats, done, settled, by_distance)
             last = factor.values
 
-    def cost_to_others(tight: _Fit, loose: _Fit) -> float:
-        """What a fit that trusts more explains worse of the observations that both trust, in nats."""
-        logs = [log_sum_exp(-losses_at(fit.near, prior, loss)[1].clip(-_MOST, _MOST), axis=0) for fit in (tight, loose)]
-        return float(np.minimum(tight.factor.values, loose.factor.values) @ (logs[0] - logs[1]))
+    def accounted(near: np.ndarray, kept: np.ndarray) -> float:
+        """How well all observations are accounted for by a model and what it leaves out, in nats."""
+        logs = -losses_at(near, prior, loss)[1].clip(-_MOST, _MOST)
+        return account.nats(log_sum_exp(logs, axis=0) - np.log(len(near)), kept)
 
     centre = fit_centre(some)
-    match = Match.of(some, centre, seed)
-    closest = search(prior, _shortfall, 0, density, match)
-    tight = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
-    at_closest = np.asarray(prior.unconstrain(jnp.asarray(closest)))[None]
+    account = Account.of(some, centre)
     loss = NLELoss(density, jnp.asarray(some))
-    of_middle, of_closest = (Recounted(prior, loss, seed=seed) for _ in range(2))
+    found = search(prior, _unaccounted, 0, loss, jnp.asarray(account.log_beside))
+    tight = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
+    of_middle, of_found = (Recounted(prior, loss, seed=seed) for _ in range(2))
     middle = settle(centre, of_middle.draws(tight, count=_DRAWS), of_middle, by_distance=True)
     fits = [
         middle,
         settle(centre, middle.near, of_middle, by_distance=False),
-        settle(centre, at_closest, of_closest, by_distance=False),
+        settle(centre, np.asarray(prior.unconstrain(jnp.asarray(found)))[None], of_found, by_distance=False),
     ]
-    best, noise = middle, min(1.0, np.sqrt(_FEW / len(some)))
-    regained = float((fits[1].factor.values - middle.factor.values).mean())
-    asked = _OF_SHARE if cost_to_others(middle, fits[1]) > 0 else _OF_SHARE / 2
-    for fit, better in zip(fits[1:], (max(_LOOSER * noise, asked * regained), _BETTER * noise), strict=True):
-        best = fit if fit.affinity > best.affinity + better else best
-    disputed = any(_is_rival(best, fit) for fit in fits)
+    best = max(fits, key=lambda fit: fit.nats)
+    disputed = any(_apart(best, fit) for fit in fits if fit.nats > best.nats - _RIVAL)
     kept = best.factor.values > _KEPT
     if _MAJORITY * len(some) < kept.sum() < len(some):
         other = fit_centre(_banished(some, ~kept, centre))
         again = settle(other, best.near, best.posterior, by_distance=best.by_distance)
-        if again.affinity > best.affinity - _WORSE:
+        if again.nats > best.nats - _WORSE:
             centre, best = other, again
     if len(x) > len(some):
         thetas = constrain_rows(prior, best.near[::3])
@@ -212,10 +199,9 @@ def find_suspects(
     return Suspects(best.factor, centre, best.near, density, theta, best.rounds, best.settled, disputed)
 
 
-def _is_rival(best: _Fit, fit: _Fit) -> bool:
-    """Whether a fit that distrusts others explains almost as much of the data."""
-    apart = np.abs(fit.factor.values - best.factor.values) > _KEPT
-    return bool(apart.sum() >= _APART and fit.affinity > best.affinity - _RIVAL * apart.mean())
+def _apart(one: _Fit, other: _Fit) -> bool:
+    """Whether two fits distrust different observations."""
+    return bool((np.abs(one.factor.values - other.factor.values) > _KEPT).sum() >= _APART)
 
 
 def factor_of_all(
@@ -299,10 +285,13 @@ def _margin(theta: Float[Array, " d_theta"], density: MixtureDensity, column: In
     return log_weights, centre + scale * means[:, column], scale**2 * covariances[:, column, column]
 
 
-def _shortfall(u: Array, prior: UnconstrainedPrior, density: MixtureDensity, match: Match) -> Float[Array, ""]:
-    """What the model at one parameter leaves unexplained; Hellinger's distance is the root of one plus this."""
-    explained = match.affinity(match.model_at(prior.constrain(u), density))
-    return jnp.where(jnp.isnan(explained), 1.0, -explained)
+def _unaccounted(
+    u: Float[Array, " d"], prior: UnconstrainedPrior, loss: NLELoss, beside: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """Minus the log likelihood of a parameter that leaves a share of the observations to their neighbours."""
+    logs = jnp.log1p(-_DOUBT) - loss.each(prior.constrain(u))
+    total = jnp.logaddexp(logs, jnp.log(_DOUBT) + beside).sum()
+    return jnp.where(jnp.isnan(total), jnp.inf, -total)
 
 
 def _banished(

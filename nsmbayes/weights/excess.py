@@ -40,7 +40,6 @@ ACROSS = -2
 """What stands for a column where several are combined: see `projections`."""
 _CHANCE, _EXTRA = 3.5, 1.5  # standard deviations, and neighbours, that chance is allowed
 _SLOPE = 2.0  # half the weight is lost at an excess of one over it
-_WIDTHS, _COPIES = (0.15, 0.5), 2  # of the kernels by which fits are compared, and noisy copies for each
 _FAR = 1e6  # scales beyond which a place is no longer told from another
 _BLOCK = 2000  # observations that are compared at once
 _HALF = 0.5  # of the weight: who loses more is told why
@@ -273,43 +272,6 @@ def expected(
 ) -> Float[np.ndarray, "views levels k"]:
     """What the smoothed model, averaged over draws of the parameter, lets expect of `total` observations."""
     return total * map_rows(model_at, thetas, density, places).mean(axis=0)
-
-
-class Match(NamedTuple):
-    """The smoothed data at draws of themselves: observations with noise of the kernel's width."""
-
-    observed: Float[Array, "widths views k"]
-    places: tuple[Places, ...]
-    """For each width of the kernel."""
-    total: Float[Array, ""]
-
-    @classmethod
-    @double_precision
-    def of(cls, x: Float[np.ndarray, "n d"], centre: LocationScatter, seed: int) -> "Match":
-        """For observations `x`, each with noise several times."""
-        noise = np.random.default_rng([seed, 1]).standard_normal((_COPIES * len(x), x.shape[1]))
-        noise = noise @ np.asarray(centre.factor).T
-        at = [np.tile(x, (_COPIES, 1)) + width * noise for width in _WIDTHS]
-        observed = [smoothed(y, x, centre, (h,)).others[:, 0] for y, h in zip(at, _WIDTHS, strict=True)]
-        places = tuple(Places.of(y, centre, (h,)) for y, h in zip(at, _WIDTHS, strict=True))
-        return cls(jnp.asarray(np.stack(observed)), places, jnp.asarray(float(len(x))))
-
-    def affinity(self, model: Float[Array, "widths views k"]) -> Float[Array, ""]:
-        """The Bhattacharyya coefficient of smoothed data and model, on average over widths: 1 if they are the same.
-
-        Jointly if columns are few, else on average over columns.
-        """
-        some = (slice(None), slice(None) if self.places[0].joint is None else slice(0, 1))
-        return jnp.sqrt(jnp.minimum(self.total * model[some] / jnp.maximum(self.observed[some], 1e-300), 4.0)).mean()
-
-    def model_at(self, theta: Float[Array, " d_theta"], density: MixtureDensity) -> Float[Array, "widths views k"]:
-        """The smoothed model at these places."""
-        return jnp.stack([model_at(theta, density, places)[:, 0] for places in self.places])
-
-
-def matched(theta: Float[Array, " d_theta"], density: MixtureDensity, match: Match) -> Float[Array, "widths views k"]:
-    """`Match.model_at`, to be mapped over many parameters."""
-    return match.model_at(theta, density)
 
 
 def view_columns(d: int, axes: int = 0) -> Int[np.ndarray, " views"]:

@@ -42,22 +42,29 @@ def draw(tails, n, rng):
 
 
 @pytest.mark.slow
-def test_genuine_tails_are_kept_and_outliers_without_tails_are_found(monkeypatch):
-    """Of 24 data sets with heavy tails (seeds 0 to 23) 1.1 % of the rows lose half, most of them in three data sets.
-
-    Without the fit that goes on without weights by distance it is 1.6 %. Of eight data sets up to 2 % may.
-    """
-    kept, lost, without = [], [], []
+def test_genuine_tails_are_kept_and_outliers_without_tails_are_found():
+    kept, lost = [], []
     for seed in range(8):
         rng = np.random.default_rng(seed)
         x = draw(2.0, 120, rng)
         kept.append(suspects_of(x, seed).factor.values)
-        with monkeypatch.context() as patch:
-            patch.setattr(suspects, "_LOOSER", 10.0)
-            without.append(suspects_of(x, seed).factor.values)
         x = draw(-3.0, 120, rng)  # normal
         x[:12] = 6 + 0.5 * rng.standard_normal((12, 1))
         lost.append(suspects_of(x, seed).factor.values[:12])
-    assert (np.array(kept) < 0.5).mean() <= 0.02
-    assert (np.array(kept) < 0.5).sum() < (np.array(without) < 0.5).sum()
+    assert (np.array(kept) < 0.5).mean() <= 0.01
     assert (np.array(lost) < 0.5).mean() > 0.8
+
+
+def test_a_model_does_not_stretch_over_a_gap_to_outliers_on_both_sides(monkeypatch):
+    """Heavy tails could explain them: of fits chosen by how many rows they trust, these keep 0.66, of ours 0.23."""
+    found, trusting = [], []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        x = draw(1.0, 100, rng)
+        x[:30] = np.where(rng.random((30, 1)) < 0.5, -8, 8) + 2 * rng.standard_normal((30, 1))
+        found.append(suspects_of(x, seed).factor.values[:30].mean())
+        with monkeypatch.context() as patch:
+            patch.setattr(suspects.Account, "nats", lambda self, log_q, kept: float(kept.sum()))
+            trusting.append(suspects_of(x, seed).factor.values[:30].mean())
+    assert np.mean(found) < 0.35
+    assert np.mean(trusting) > 0.5
