@@ -268,11 +268,12 @@ class NSMBayesAmortised(NSMBayes):
         if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
             rate = result.beta
-        check, rate = self._checked(problem, support, rate, seed, lower=result is not None)
+        test = self._test_for(setting, dequantised, multiples)
+        check, rate = self._checked(problem, support, rate, seed, lower=result is not None, test=test)
         target, draws = problem.draw(rate, seed)
         summary = summary.checked(constrain_rows(support, draws.flat), rate)
         if summary.error > ACCEPTED:
-            target, draws, summary = sampled(summary, support, setting, sampler, draws.flat, rate, seed)
+            target, draws, summary = sampled(summary, support, setting, sampler, draws.flat, rate, seed, check)
         posterior = AmortisedPosterior(
             self._provenance(),
             target,

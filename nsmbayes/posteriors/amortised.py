@@ -12,6 +12,7 @@ from nsmbayes._internal.random import dequantised
 from nsmbayes.calibration import CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NSMSetting
+from nsmbayes.losses.corrected import corrected
 from nsmbayes.losses.interpolated import InterpolatedLoss
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.posteriors.base import Provenance
@@ -69,7 +70,8 @@ class AmortisedPosterior(GeneralisedPosterior):
     @property
     def statistics(self) -> KeptStatistics:
         """All that the posterior needs of the observations: sums, which can be saved without them."""
-        return KeptStatistics.of(self.summarised.loss, self.n, self.beta)
+        check = self.surrogate_check
+        return KeptStatistics.of(self.summarised.loss, self.n, self.beta, None if check is None else check.total)
 
     @property
     def interpolation_error(self) -> float:
@@ -148,7 +150,7 @@ class AmortisedPosterior(GeneralisedPosterior):
         near = self._near()
         if prior is not None:
             near = unconstrain_rows(support, constrain_rows(self.target.prior, near))
-        target, result, summary = sampled(summary, support, self.setting, self._sampler, near, rate, seed)
+        target, result, summary = sampled(summary, support, self.setting, self._sampler, near, rate, seed, check)
         fields: dict[str, Any] = {
             "x": self.x,
             "dequantised": self.dequantised,
@@ -227,11 +229,16 @@ def sampled(
     near: Float[np.ndarray, "k d"],
     beta: float,
     seed: int,
+    check: SurrogateCheck | None,
 ) -> tuple[Target, Draws, Summary]:
-    """Draws of the posterior, and the statistics with their error there; with new references if that is too large."""
+    """Draws of the posterior, and the statistics with their error there; with new references if that is too large.
+
+    The loss is corrected by what `check` says.
+    """
+    correction = None if check is None else check.total
 
     def draw(summary: Summary, near: np.ndarray) -> tuple[Target, Draws, Summary]:
-        target = Target(prior, summary.loss, jnp.asarray(beta))
+        target = Target(prior, corrected(summary.loss, correction), jnp.asarray(beta))
         result = sampler.sample_near(target, near, seed=seed)
         return target, result, summary.checked(constrain_rows(prior, result.flat), beta)
 
