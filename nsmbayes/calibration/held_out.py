@@ -23,8 +23,8 @@ from nsmbayes.errors import InputError
 _WITHIN = 3.0  # posterior standard deviations: width of what is near enough to correct a posterior
 _SHARE, _FEWEST, _ENOUGH = 0.1, 200, 2000  # of the held-out simulations that count as near; at least, and at most
 _MOST = 0.5  # of them, at most
-_NARROWEST, _WIDEST = 1e-3, 1e2  # how much wider, in standard deviations of all of them
-_BISECTIONS = 30
+_NARROWEST, _WIDEST = 0.1, 1e2  # width of what counts as near otherwise, in standard deviations of all of them
+_BISECTIONS = 20
 _NEGLIGIBLE = 1e-3  # weight of a simulation
 _STEPS = 3  # of a correction, each at the posterior mean of the one before
 _SHRUNK = 0.5  # of the noise by which a correction is made smaller, as James and Stein's for four parameters
@@ -115,8 +115,6 @@ class _MeanGradient(NamedTuple):
     seen: float
     noise: float
     near: float
-    within: bool
-    """Whether they are near enough to correct the posterior."""
 
 
 class SurrogateTest(NamedTuple):
@@ -126,7 +124,7 @@ class SurrogateTest(NamedTuple):
     gradients: Float[np.ndarray, "m d_theta"] | Callable[[Int[np.ndarray, " k"]], Float[np.ndarray, "k d_theta"]]
     """Of all of them, or a function of the rows whose gradients are wanted."""
     trust: Float[np.ndarray, " m"] | None = None
-    """Their weights relative to the mean weight of the observations. Given these, a posterior can be corrected."""
+    """Their weights relative to the mean weight of the observations: those that are ignored need no correction."""
 
     def check(
         self,
@@ -140,33 +138,43 @@ class SurrogateTest(NamedTuple):
         `response` g is how far the mean moves, to first order, if g is added to the gradient of the total loss; beta
         times the covariance, where all directions have the learning rate beta.
         """
-        known = np.full(self.theta.shape, np.nan)
-        found = self._mean_gradient(mean, covariance, n, response, known)
+        found = self._mean_gradient(self._near(mean, covariance), covariance, n, response)
         seen, noise = found.seen, found.noise
         ratio = max(seen - noise, 0.0) + float(np.sqrt(2 / len(mean))) * noise
-        check, correction = SurrogateCheck(ratio, seen, noise, found.near, n), None
-        for _ in range(0 if self.trust is None else _STEPS):
-            if correction is not None:
-                at = mean + n * response @ correction
-                found = self._mean_gradient(at, covariance, n, response, known)
-            if not found.within:
-                return check
-            correction = found.gradient * (max(0.0, 1 - _SHRUNK * found.noise / found.seen) if found.seen else 0.0)
-        if correction is None:
-            return check
+        return SurrogateCheck(ratio, seen, noise, found.near, n)
+
+    def correct(
+        self,
+        mean: Float[np.ndarray, " d_theta"],
+        covariance: Float[np.ndarray, "d_theta d_theta"],
+        n: int,
+        response: Float[np.ndarray, "d_theta d_theta"],
+    ) -> SurrogateCheck | None:
+        """The same with a correction; None without enough simulations near the posterior before and after it."""
+        at, found, correction = mean, None, np.zeros(len(mean))
+        known = np.full(self.theta.shape, np.nan)
+        for _ in range(_STEPS):
+            weights = self._within(at, covariance)
+            if weights is None:
+                return None
+            found = self._mean_gradient(weights, covariance, n, response, known)
+            shrunk = max(0.0, 1 - _SHRUNK * found.noise / found.seen) if found.seen else 0.0
+            correction = shrunk * found.gradient
+            at = mean + n * response @ correction
+        assert found is not None
         seen, noise, near = found.seen, found.noise, found.near
         return SurrogateCheck(noise, seen, noise, near, n, correction=tuple(correction.tolist()))
 
     def _mean_gradient(
         self,
-        at: Float[np.ndarray, " d_theta"],
+        weights: Float[np.ndarray, " m"],
         covariance: Float[np.ndarray, "d_theta d_theta"],
         n: int,
         response: Float[np.ndarray, "d_theta d_theta"],
-        known: Float[np.ndarray, "m d_theta"],
+        known: Float[np.ndarray, "m d_theta"] | None = None,
     ) -> _MeanGradient:
-        """That of the simulations near `at`; `known` keeps gradients once they are computed."""
-        weights, within = self._near(at, covariance)
+        """That of weighted simulations; `known` keeps gradients once they are computed."""
+        known = np.full(self.theta.shape, np.nan) if known is None else known
         used = weights > _NEGLIGIBLE
         missing = np.flatnonzero(used & np.isnan(known[:, 0]))
         if len(missing):
@@ -176,32 +184,39 @@ class SurrogateTest(NamedTuple):
         share = 1.0 if self.trust is None else min(1.0, 1 / float(weights @ self.trust[used]))
         shifts = n * share * np.linalg.solve(np.linalg.cholesky(covariance), response @ known[used].T).T
         seen, noise = float(((weights @ shifts) ** 2).mean()), float((weights**2) @ (shifts**2).mean(axis=1))
-        return _MeanGradient(share * weights @ known[used], seen, noise, float(1 / (weights**2).sum()), within)
+        return _MeanGradient(share * weights @ known[used], seen, noise, float(1 / (weights**2).sum()))
 
-    def _near(
+    def _within(
         self, mean: Float[np.ndarray, " d_theta"], covariance: Float[np.ndarray, "d_theta d_theta"]
-    ) -> tuple[Float[np.ndarray, " m"], bool]:
-        """Weights of the simulations, a normal density around the posterior, and whether it is a narrow one.
+    ) -> Float[np.ndarray, " m"] | None:
+        """Weights of the simulations, a normal density of a few posterior widths, if that holds enough of them."""
+        root = _WITHIN * np.linalg.cholesky(covariance)
+        squares = (np.linalg.solve(root, (self.theta - mean).T) ** 2).sum(axis=0)
+        weights = np.exp(-0.5 * squares)
+        few = weights.sum() ** 2 < self._wanted * (weights**2).sum() or not weights.any()
+        return None if few else weights
 
-        If a few posterior standard deviations do not hold enough of them, it is as wide as it has to be.
-        """
+    @property
+    def _wanted(self) -> float:
+        """How many simulations should count as near."""
         m = len(self.theta)
-        wanted = min(max(_SHARE * m, _FEWEST), _MOST * m, _ENOUGH)
+        return min(max(_SHARE * m, _FEWEST), _MOST * m, _ENOUGH)
+
+    def _near(self, mean: np.ndarray, covariance: np.ndarray) -> Float[np.ndarray, " m"]:
+        """Weights of the simulations: a normal density around the posterior, wide enough to hold enough of them."""
         # along axes on which covariance and spread are both diagonal, a distance is a sum of squares for every width
         scale = self.theta.std(axis=0)
-        variances, axes = np.linalg.eigh(_WITHIN**2 * covariance / np.outer(scale, scale))
+        variances, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
         squared = ((self.theta - mean) / scale @ axes) ** 2
 
-        def weigh(width: float) -> tuple[np.ndarray, bool]:
+        def weigh(width: float) -> np.ndarray:
             squares = squared @ (1 / (np.maximum(variances, 0) + width**2))
-            weights = np.exp(-0.5 * (squares - squares.min()))
-            return weights, bool(weights.sum() ** 2 / (weights**2).sum() >= wanted)
+            return np.exp(-0.5 * (squares - squares.min()))
 
         low, high = _NARROWEST, _WIDEST
-        weights, enough = weigh(low)
-        if enough:
-            return weights, True
         for _ in range(_BISECTIONS):
             middle = np.sqrt(low * high)
-            low, high = (low, middle) if weigh(middle)[1] else (middle, high)
-        return weigh(high)[0], False
+            weights = weigh(middle)
+            enough = weights.sum() ** 2 / (weights**2).sum() >= self._wanted
+            low, high = (low, middle) if enough else (middle, high)
+        return weigh(high)

@@ -205,15 +205,18 @@ class NSMBayes(LikelihoodMethod):
     ) -> tuple[SurrogateCheck | None, float]:
         """What held-out simulations say about the surrogate at the posterior, and a learning rate that allows for it.
 
-        Without `lower` the learning rate stays as it is. With a `test` of this data set its loss is corrected.
+        Without `lower` the learning rate stays as it is. Where `test`, that of the loss of this data set, has enough
+        simulations near the posterior, the loss of the problem is corrected by them.
         """
         stage("checking the surrogate")
-        test = self.surrogate_test() if test is None else test
-        if test is None:
-            return None, beta
         theta = constrain_rows(prior, problem.draw(beta, seed).draws.flat)
         covariance = np.atleast_2d(np.cov(theta.T))
-        check = test.check(theta.mean(axis=0), covariance, problem.n, beta * covariance)
+        facts = (theta.mean(axis=0), covariance, problem.n, beta * covariance)
+        check = None if test is None else test.correct(*facts)
+        if check is None:
+            if (general := self.surrogate_test()) is None:
+                return None, beta
+            check = general.check(*facts)
         if (correction := check.total) is not None:
             problem.correct(correction, beta, seed)
         return (check._replace(applied=True), beta / (1 + check.ratio)) if lower else (check, beta)
