@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from nsmbayes.errors import InputError
+from nsmbayes.losses.corrected import Correction
 
 _WITHIN = 3.0  # posterior standard deviations: width of what is near enough to correct a posterior
 _SHARE, _FEWEST, _ENOUGH = 0.1, 200, 2000  # of the held-out simulations that count as near; at least, and at most
@@ -28,6 +29,7 @@ _BISECTIONS = 20
 _NEGLIGIBLE = 1e-3  # weight of a simulation
 _STEPS = 3  # of a correction, each at the posterior mean of the one before
 _SHRUNK = 0.5  # of the noise by which a correction is made smaller, as James and Stein's for four parameters
+_LINEAR = 20.0  # posterior standard deviations up to which a correction is about linear
 _NOTABLE = 1.0  # ratio from which on a reader should know
 _FACTS = 6  # of a check, beside the correction
 UNCHECKED = (
@@ -51,18 +53,18 @@ class SurrogateCheck(NamedTuple):
     """Observations of the posterior."""
     applied: bool = False
     """Whether the learning rate was lowered for it."""
-    correction: tuple[float, ...] = ()
-    """What was subtracted from the gradient of the loss, per observation; empty, if the posterior is not corrected."""
+    correction: Correction | None = None
+    """What was subtracted from the loss, per observation; None if the posterior is not corrected."""
 
     @property
     def corrected(self) -> bool:
         """Whether the surrogate's error, as far as it was seen, was subtracted."""
-        return any(self.correction)
+        return self.correction is not None
 
     @property
-    def total(self) -> Float[np.ndarray, " d_theta"] | None:
+    def total(self) -> Correction | None:
         """The correction of all observations, if there is one."""
-        return self.n * np.asarray(self.correction) if self.corrected else None
+        return None if self.correction is None else self.correction.times(self.n)
 
     @property
     def worth(self) -> float:
@@ -81,15 +83,18 @@ class SurrogateCheck(NamedTuple):
 
     def as_numbers(self) -> Float[np.ndarray, " facts"]:
         """For files."""
-        return np.array([*self[:_FACTS], *self.correction], dtype=float)
+        facts = np.array(self[:_FACTS], dtype=float)
+        return facts if self.correction is None else np.concatenate([facts, self.correction.as_numbers()])
 
     @classmethod
     def from_numbers(cls, numbers: Float[np.ndarray, " facts"]) -> "SurrogateCheck":
         """What `as_numbers` was made from."""
-        if len(numbers) < _FACTS or (numbers[:_FACTS] < 0).any() or numbers[4] < 1:
+        facts, more = numbers[:_FACTS], numbers[_FACTS:]
+        correction = Correction.from_numbers(more) if len(more) else None
+        if len(facts) < _FACTS or (facts < 0).any() or facts[4] < 1 or (correction is None) != (len(more) == 0):
             raise InputError("The saved check of the surrogate has numbers that none can have: the file is damaged.")
-        ratio, seen, noise, near, n, applied, *correction = numbers.tolist()
-        return cls(ratio, seen, noise, near, int(n), bool(applied), tuple(correction))
+        ratio, seen, noise, near, n, applied = facts.tolist()
+        return cls(ratio, seen, noise, near, int(n), bool(applied), correction)
 
     def describe(self) -> str:
         """One sentence."""
@@ -151,7 +156,7 @@ class SurrogateTest(NamedTuple):
         response: Float[np.ndarray, "d_theta d_theta"],
     ) -> SurrogateCheck | None:
         """The same with a correction; None without enough simulations near the posterior before and after it."""
-        at, found, correction = mean, None, np.zeros(len(mean))
+        at, found, g = mean, None, np.zeros(len(mean))
         known = np.full(self.theta.shape, np.nan)
         for _ in range(_STEPS):
             weights = self._within(at, covariance)
@@ -159,11 +164,13 @@ class SurrogateTest(NamedTuple):
                 return None
             found = self._mean_gradient(weights, covariance, n, response, known)
             shrunk = max(0.0, 1 - _SHRUNK * found.noise / found.seen) if found.seen else 0.0
-            correction = shrunk * found.gradient
-            at = mean + n * response @ correction
+            g = shrunk * found.gradient
+            at = mean + n * response @ g
         assert found is not None
         seen, noise, near = found.seen, found.noise, found.near
-        return SurrogateCheck(noise, seen, noise, near, n, correction=tuple(correction.tolist()))
+        reach = _LINEAR * float(np.sqrt(g @ covariance @ g))
+        correction = Correction(tuple(g.tolist()), tuple(at.tolist()), reach) if reach > 0 else None
+        return SurrogateCheck(noise, seen, noise, near, n, correction=correction)
 
     def _mean_gradient(
         self,

@@ -120,4 +120,4 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
         c = self._coefficients
         found = ((c @ sums.A + 2 * sums.B[:, None]) * c).sum(axis=(0, 2))
         check = self.posterior.surrogate_check
-        return found if check is None or (correction := check.total) is None else found - self._theta @ correction
+        return found if check is None or (correction := check.total) is None else found - correction.at(self._theta)

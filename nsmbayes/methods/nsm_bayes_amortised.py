@@ -137,7 +137,8 @@ class NSMBayesAmortised(NSMBayes):
             progress: whether to show a progress bar.
 
         Eight or more data sets of one column are sampled many at once, by one compiled program, and `batch[i]` is a
-        posterior as that of `NSMBayes`. Otherwise, and where that sampler does not arrive, they are built one by one.
+        posterior as that of `NSMBayes`, but not corrected for the surrogate's error. Otherwise, and where that sampler
+        does not arrive, they are built one by one.
         """
         checks.flag(excess, "excess")
         if len(datasets) == 0:

@@ -13,7 +13,7 @@ from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.losses import Loss, check_noise_levels
-from nsmbayes.losses.corrected import corrected
+from nsmbayes.losses.corrected import Correction, corrected
 from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation
 from nsmbayes.posteriors.base import Provenance
 from nsmbayes.posteriors.sampled import SampledPosterior
@@ -39,14 +39,14 @@ class KeptStatistics(NamedTuple):
     arrays: dict[str, np.ndarray]
 
     @classmethod
-    def of(
-        cls, loss: InterpolatedLoss, n: int, beta: float, correction: Float[np.ndarray, " d"] | None = None
-    ) -> "KeptStatistics":
-        """Those in a loss, and what is subtracted from its gradient for the surrogate's error."""
+    def of(cls, loss: InterpolatedLoss, n: int, beta: float, correction: Correction | None = None) -> "KeptStatistics":
+        """Those in a loss, and what is subtracted from it for the surrogate's error."""
         one = loss.interpolation
         parts = (*one.frame, one.references, one.sizes, one.design, one.projector, loss.A, loss.B)
         arrays: dict[str, np.ndarray] = dict(zip(_ARRAYS, map(np.asarray, parts), strict=True))
-        arrays[_CORRECTION] = np.zeros(one.references.shape[1]) if correction is None else correction
+        arrays[_CORRECTION] = (
+            np.zeros(2 * one.references.shape[1] + 1) if correction is None else correction.as_numbers()
+        )
         return cls(n, beta, fingerprint(one.surrogate), one.noise_levels, arrays)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -70,7 +70,7 @@ class KeptStatistics(NamedTuple):
         shapes = {
             "offset": (d,), "basis": (d, d), "references": (k, p), "sizes": (len(levels), k),
             "design": (len(levels), m, d), "projector": (len(levels), k, m * d), "A": (len(levels), k, k),
-            "B": (len(levels), k), _CORRECTION: (p,),
+            "B": (len(levels), k), _CORRECTION: (2 * p + 1,),
         }  # fmt: skip
         found = {name: require_array(arrays, name, shape) for name, shape in shapes.items()}
         if not (np.linalg.det(found["basis"]) != 0 and (found["sizes"] > 0).all()):
@@ -90,8 +90,7 @@ class KeptStatistics(NamedTuple):
         interpolation = Interpolation(
             density, frame, references, sizes, design, projector, noise_levels=self.noise_levels
         )
-        correction = self.arrays[_CORRECTION]
-        return corrected(InterpolatedLoss(interpolation, A, B), correction if correction.any() else None)
+        return corrected(InterpolatedLoss(interpolation, A, B), Correction.from_numbers(self.arrays[_CORRECTION]))
 
 
 def fingerprint(surrogate: Any) -> str:

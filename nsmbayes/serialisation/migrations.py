@@ -111,7 +111,7 @@ def _from_format_6(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
 def _from_format_7(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
     """Format 7 knew no posteriors that were corrected for the error of the surrogate."""
     if "statistics" in header and "references" in arrays:
-        arrays = arrays | {"correction": np.zeros(arrays["references"].shape[-1:])}
+        arrays = arrays | {"correction": np.zeros(2 * arrays["references"].shape[-1] + 1)}
     return header | {"format": 8}, arrays
 
 

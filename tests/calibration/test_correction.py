@@ -9,7 +9,7 @@ import nsmbayes as nsm
 from nsmbayes import serialisation
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import SurrogateTest
-from nsmbayes.losses.corrected import CorrectedLoss, corrected, uncorrected
+from nsmbayes.losses.corrected import CorrectedLoss, Correction, corrected, uncorrected
 from nsmbayes.losses.held_out import HeldOut
 from nsmbayes.surrogates import MixtureDensity, Standardiser
 from nsmbayes.surrogates.mixture import GaussianMixture
@@ -108,7 +108,7 @@ def test_what_follows_from_a_corrected_posterior_is_corrected(posterior, x, tmp_
     ]
     assert [float(other.mean[0]) for other in others] == [near] * len(others)
     assert [other.surrogate_check.correction for other in others[:4]] == [check.correction] * 4
-    np.testing.assert_allclose(others[2].target.loss.gradient, (N + 200) * np.array(check.correction))
+    np.testing.assert_allclose(others[2].target.loss.gradient, (N + 200) * np.array(check.correction.gradient))
     assert nsm.load(posterior.save(tmp_path / "posterior")).surrogate_check == check
     grid = np.linspace(-3, 3, 7)[:, None] * posterior.std + posterior.mean
     heights = posterior.log_prob(grid)
@@ -121,29 +121,33 @@ def test_old_sums_are_those_of_a_posterior_without_correction(posterior):
     arrays = {name: each for name, each in posterior.statistics.arrays.items() if name != "correction"}
     header, arrays = serialisation.MIGRATIONS[7]({"format": 7, "statistics": "nsm-bayes-amortised"}, arrays)
     assert header["format"] == 8
-    np.testing.assert_array_equal(arrays["correction"], [0.0])
+    np.testing.assert_array_equal(arrays["correction"], np.zeros(3))
 
 
 def test_bounds_and_influence_are_those_of_the_observations(posterior):
     """The linear term does not depend on them: it is no part of what one of them adds."""
     assert isinstance(posterior.target.loss, CorrectedLoss)
     assert posterior.certificate.theorem != "no theorem"
+    assert any("kept fixed, too" in note for note in posterior.certificate.notes)
     influence = posterior.leave_one_out()
     assert influence.kl.max() < 1
     assert "changes" in str(posterior.sensitivity())
 
 
-def test_the_term_is_linear_and_no_observation_has_it(posterior):
-    inner, theta = uncorrected(posterior.target.loss), jnp.array([0.7])
+def test_the_term_is_linear_near_bounded_far_and_no_observation_has_it(posterior):
+    inner, theta, term = uncorrected(posterior.target.loss), jnp.array([0.7]), Correction((2.0,), (0.0,), 100.0)
     assert corrected(inner, None) is inner
 
     @double_precision
     def values():
-        loss = corrected(inner, np.array([2.0]))
-        return float(loss(theta) - inner(theta)), np.asarray(loss.each(theta) - inner.each(theta))
+        loss = corrected(inner, term)
+        differences = [float(loss(t) - inner(t)) for t in (theta, theta + 1e3)]
+        return differences, np.asarray(loss.each(theta) - inner.each(theta))
 
-    difference, each = values()
-    assert difference == pytest.approx(-1.4)
+    (near, far), each = values()
+    assert near == pytest.approx(-1.4, rel=1e-3)
+    assert far == pytest.approx(-100.0)
+    np.testing.assert_allclose(term.at(np.array([[0.7]])), -near)
     np.testing.assert_array_equal(each, 0.0)
 
 
@@ -156,7 +160,7 @@ def test_simulations_that_are_too_far_apart_warn_and_do_not_correct():
     assert ask.correct(*facts) is None
     assert ask.check(*facts).ratio > 3
     narrow = ask._replace(theta=theta / 50).correct(*facts)
-    np.testing.assert_allclose(narrow.correction, 0.03, atol=0.03)
+    np.testing.assert_allclose(narrow.correction.gradient, 0.03, atol=0.03)
     assert narrow.ratio < 1 < narrow.seen
     moved_away = ask._replace(theta=theta / 50, gradients=gradients + 1)
     assert moved_away.correct(*facts) is None
@@ -171,5 +175,5 @@ def test_observations_without_weight_are_not_corrected_for():
         SurrogateTest(theta, gradients, np.full(5000, trust)).correct(np.zeros(1), np.eye(1), 100, np.eye(1) / 100)
         for trust in (1.0, 1 / 0.9, 0.5)
     ]
-    ratios = np.array([check.correction[0] for check in checks]) / checks[0].correction[0]
+    ratios = np.array([check.correction.gradient[0] for check in checks]) / checks[0].correction.gradient[0]
     np.testing.assert_allclose(ratios, [1.0, 0.9, 1.0], atol=1e-3)
