@@ -1,27 +1,37 @@
-"""How far a surrogate's error may move a posterior, by simulations that no network was trained on.
+"""How far a surrogate's error moves a posterior, by simulations that no network was trained on.
 
-A bootstrap sees the noise of the data, not the error of the surrogate. The mean gradient of the loss over held-out
+A bootstrap sees the noise of the data, not the error of the surrogate. The mean gradient g of the loss over held-out
 simulations near the posterior, which is zero for a surrogate without error, tells what it adds: to first order it moves
 the posterior mean by beta n C g, with C the posterior covariance. The squared shift in units of C, per parameter, is
-`ratio`: how much larger the variance has to be. There are only so many held-out simulations near a posterior, so that
-the mean gradient has noise of its own: it is subtracted, and one standard deviation of what is left is added, so that
-an error which cannot be told from noise is allowed for.
+`seen`, and `noise` what it would be without error, by the noise of so many simulations.
+
+Where there are enough simulations within a few standard deviations of the posterior, g is subtracted from the gradient
+of the loss: the posterior is corrected, and `ratio`, how much larger its variance has to be, is what noise leaves.
+Elsewhere g is a mean over a wider region, in which the error changes: it can warn, but not correct. Then `ratio` is
+what was seen, less the noise, plus one standard deviation of it: what cannot be told from noise is allowed for.
 """
 
 import textwrap
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from nsmbayes.errors import InputError
+from nsmbayes.losses.corrected import Correction
 
-_SHARE, _FEWEST = 0.1, 200  # of the held-out simulations that count as near, and how many at least
+_WITHIN = 3.0  # posterior standard deviations: width of what is near enough to correct a posterior
+_SHARE, _FEWEST, _ENOUGH = 0.1, 200, 2000  # of the held-out simulations that count as near; at least, and at most
 _MOST = 0.5  # of them, at most
-_NARROWEST, _WIDEST = 0.1, 1e2  # width of what counts as near, in standard deviations of all of them
+_NARROWEST, _WIDEST = 0.1, 1e2  # width of what counts as near otherwise, in standard deviations of all of them
 _BISECTIONS = 20
 _NEGLIGIBLE = 1e-3  # weight of a simulation
+_STEPS = 3  # of a correction, each at the posterior mean of the one before
+_SHRUNK = 0.5  # of the noise by which a correction is made smaller, as James and Stein's for four parameters
+_LINEAR = 20.0  # posterior standard deviations up to which a correction is about linear
 _NOTABLE = 1.0  # ratio from which on a reader should know
+_FACTS = 6  # of a check, beside the correction
 UNCHECKED = (
     "Surrogate unchecked: no simulation that it was not trained on has been compared with it, and its error is in none "
     "of these numbers."
@@ -43,6 +53,18 @@ class SurrogateCheck(NamedTuple):
     """Observations of the posterior."""
     applied: bool = False
     """Whether the learning rate was lowered for it."""
+    correction: Correction | None = None
+    """What was subtracted from the loss, per observation; None if the posterior is not corrected."""
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the surrogate's error, as far as it was seen, was subtracted."""
+        return self.correction is not None
+
+    @property
+    def total(self) -> Correction | None:
+        """The correction of all observations, if there is one."""
+        return None if self.correction is None else self.correction.times(self.n)
 
     @property
     def worth(self) -> float:
@@ -61,22 +83,27 @@ class SurrogateCheck(NamedTuple):
 
     def as_numbers(self) -> Float[np.ndarray, " facts"]:
         """For files."""
-        return np.array(self, dtype=float)
+        facts = np.array(self[:_FACTS], dtype=float)
+        return facts if self.correction is None else np.concatenate([facts, self.correction.as_numbers()])
 
     @classmethod
     def from_numbers(cls, numbers: Float[np.ndarray, " facts"]) -> "SurrogateCheck":
         """What `as_numbers` was made from."""
-        if len(numbers) != len(cls._fields) or (numbers < 0).any() or numbers[-2] < 1:
+        facts, more = numbers[:_FACTS], numbers[_FACTS:]
+        correction = Correction.from_numbers(more) if len(more) else None
+        if len(facts) < _FACTS or (facts < 0).any() or facts[4] < 1 or (correction is None) != (len(more) == 0):
             raise InputError("The saved check of the surrogate has numbers that none can have: the file is damaged.")
-        ratio, seen, noise, near, n, applied = numbers.tolist()
-        return cls(ratio, seen, noise, near, int(n), bool(applied))
+        ratio, seen, noise, near, n, applied = facts.tolist()
+        return cls(ratio, seen, noise, near, int(n), bool(applied), correction)
 
     def describe(self) -> str:
         """One sentence."""
-        said = (
-            f"Surrogate checked on about {self.near:,.0f} held-out simulations near the posterior: its error may be "
-            f"{np.sqrt(self.ratio):.2g} times the posterior's width"
-        )
+        said = f"Surrogate checked on about {self.near:,.0f} held-out simulations near the posterior: "
+        if self.corrected:
+            said += f"corrected by them for an error of {np.sqrt(self.seen):.2g} times the posterior's width, of which "
+            said += f"{np.sqrt(self.ratio):.2g} may be left"
+        else:
+            said += f"its error may be {np.sqrt(self.ratio):.2g} times the posterior's width"
         return said + (
             ", for which the learning rate was lowered." if self.applied else "; the learning rate is as given."
         )
@@ -86,11 +113,23 @@ class SurrogateCheck(NamedTuple):
         return textwrap.fill(self.describe(), 110)
 
 
+class _MeanGradient(NamedTuple):
+    """Of simulations near a posterior, with the shift that it would cause."""
+
+    gradient: Float[np.ndarray, " d_theta"]
+    seen: float
+    noise: float
+    near: float
+
+
 class SurrogateTest(NamedTuple):
     """Held-out simulations by their parameters and the gradients of their losses there; see `losses.held_out`."""
 
     theta: Float[np.ndarray, "m d_theta"]
-    gradients: Float[np.ndarray, "m d_theta"]
+    gradients: Float[np.ndarray, "m d_theta"] | Callable[[Int[np.ndarray, " k"]], Float[np.ndarray, "k d_theta"]]
+    """Of all of them, or a function of the rows whose gradients are wanted."""
+    trust: Float[np.ndarray, " m"] | None = None
+    """Their weights relative to the mean weight of the observations: those that are ignored need no correction."""
 
     def check(
         self,
@@ -104,18 +143,74 @@ class SurrogateTest(NamedTuple):
         `response` g is how far the mean moves, to first order, if g is added to the gradient of the total loss; beta
         times the covariance, where all directions have the learning rate beta.
         """
-        weights = self._near(mean, covariance)
-        used = weights > _NEGLIGIBLE
-        weights, gradients = weights[used] / weights[used].sum(), self.gradients[used]
-        shifts = n * np.linalg.solve(np.linalg.cholesky(covariance), response @ gradients.T).T / np.sqrt(len(mean))
-        seen, noise = float(((weights @ shifts) ** 2).sum()), float((weights**2) @ (shifts**2).sum(axis=1))
+        found = self._mean_gradient(self._near(mean, covariance), covariance, n, response)
+        seen, noise = found.seen, found.noise
         ratio = max(seen - noise, 0.0) + float(np.sqrt(2 / len(mean))) * noise
-        return SurrogateCheck(ratio, seen, noise, float(1 / (weights**2).sum()), n)
+        return SurrogateCheck(ratio, seen, noise, found.near, n)
+
+    def correct(
+        self,
+        mean: Float[np.ndarray, " d_theta"],
+        covariance: Float[np.ndarray, "d_theta d_theta"],
+        n: int,
+        response: Float[np.ndarray, "d_theta d_theta"],
+    ) -> SurrogateCheck | None:
+        """The same with a correction; None without enough simulations near the posterior before and after it."""
+        at, found, g = mean, None, np.zeros(len(mean))
+        known = np.full(self.theta.shape, np.nan)
+        for _ in range(_STEPS):
+            weights = self._within(at, covariance)
+            if weights is None:
+                return None
+            found = self._mean_gradient(weights, covariance, n, response, known)
+            shrunk = max(0.0, 1 - _SHRUNK * found.noise / found.seen) if found.seen else 0.0
+            g = shrunk * found.gradient
+            at = mean + n * response @ g
+        assert found is not None
+        seen, noise, near = found.seen, found.noise, found.near
+        reach = _LINEAR * float(np.sqrt(g @ covariance @ g))
+        correction = Correction(tuple(g.tolist()), tuple(at.tolist()), reach) if reach > 0 else None
+        return SurrogateCheck(noise, seen, noise, near, n, correction=correction)
+
+    def _mean_gradient(
+        self,
+        weights: Float[np.ndarray, " m"],
+        covariance: Float[np.ndarray, "d_theta d_theta"],
+        n: int,
+        response: Float[np.ndarray, "d_theta d_theta"],
+        known: Float[np.ndarray, "m d_theta"] | None = None,
+    ) -> _MeanGradient:
+        """That of weighted simulations; `known` keeps gradients once they are computed."""
+        known = np.full(self.theta.shape, np.nan) if known is None else known
+        used = weights > _NEGLIGIBLE
+        missing = np.flatnonzero(used & np.isnan(known[:, 0]))
+        if len(missing):
+            known[missing] = self.gradients(missing) if callable(self.gradients) else self.gradients[missing]
+        used &= np.isfinite(known).all(axis=1)
+        weights = weights[used] / weights[used].sum()
+        share = 1.0 if self.trust is None else min(1.0, 1 / float(weights @ self.trust[used]))
+        shifts = n * share * np.linalg.solve(np.linalg.cholesky(covariance), response @ known[used].T).T
+        seen, noise = float(((weights @ shifts) ** 2).mean()), float((weights**2) @ (shifts**2).mean(axis=1))
+        return _MeanGradient(share * weights @ known[used], seen, noise, float(1 / (weights**2).sum()))
+
+    def _within(
+        self, mean: Float[np.ndarray, " d_theta"], covariance: Float[np.ndarray, "d_theta d_theta"]
+    ) -> Float[np.ndarray, " m"] | None:
+        """Weights of the simulations, a normal density of a few posterior widths, if that holds enough of them."""
+        root = _WITHIN * np.linalg.cholesky(covariance)
+        squares = (np.linalg.solve(root, (self.theta - mean).T) ** 2).sum(axis=0)
+        weights = np.exp(-0.5 * squares)
+        few = weights.sum() ** 2 < self._wanted * (weights**2).sum() or not weights.any()
+        return None if few else weights
+
+    @property
+    def _wanted(self) -> float:
+        """How many simulations should count as near."""
+        m = len(self.theta)
+        return min(max(_SHARE * m, _FEWEST), _MOST * m, _ENOUGH)
 
     def _near(self, mean: np.ndarray, covariance: np.ndarray) -> Float[np.ndarray, " m"]:
         """Weights of the simulations: a normal density around the posterior, wide enough to hold enough of them."""
-        m = len(self.theta)
-        wanted = min(max(_SHARE * m, _FEWEST), _MOST * m)
         # along axes on which covariance and spread are both diagonal, a distance is a sum of squares for every width
         scale = self.theta.std(axis=0)
         variances, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
@@ -129,6 +224,6 @@ class SurrogateTest(NamedTuple):
         for _ in range(_BISECTIONS):
             middle = np.sqrt(low * high)
             weights = weigh(middle)
-            enough = weights.sum() ** 2 / (weights**2).sum() >= wanted
+            enough = weights.sum() ** 2 / (weights**2).sum() >= self._wanted
             low, high = (low, middle) if enough else (middle, high)
         return weigh(high)

@@ -12,6 +12,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration.base import CalibrationProblem, resample_counts
 from nsmbayes.losses import Loss
 from nsmbayes.losses.cells import CountedLoss
+from nsmbayes.losses.corrected import Correction, corrected
 from nsmbayes.losses.interpolated import InterpolatedLoss
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
@@ -59,12 +60,13 @@ class SampledProblem(CalibrationProblem):
         self._prior, self._loss, self._sampler = prior, loss, sampler
         self._near: Near | None = near
         self._drawn: dict[tuple[float, int], SampledDraws] = {}
+        self._correction: Correction | None = None
 
     def draw(self, beta: float, seed: int) -> SampledDraws:
         """Draws of the posterior of the full data."""
         if (beta, seed) not in self._drawn:
             with jax.enable_x64(True):
-                target = Target(self._prior, self._loss, jnp.asarray(beta))
+                target = Target(self._prior, corrected(self._loss, self._correction), jnp.asarray(beta))
             if self._near is None:
                 draws = self._sampler.sample(target, seed=seed)
             else:
@@ -72,6 +74,13 @@ class SampledProblem(CalibrationProblem):
             self._near = draws.flat if draws.visited is None else draws.visited
             self._drawn[beta, seed] = SampledDraws(target, draws)
         return self._drawn[beta, seed]
+
+    def correct(self, correction: Correction, beta: float, seed: int) -> None:
+        """Subtract it from the loss; the next draws begin where those at `beta` are moved by it, to first order."""
+        flat = self.draw(beta, seed).draws.flat
+        theta = constrain_rows(self._prior, flat)
+        moved = beta * (flat - flat.mean(axis=0)).T @ (theta - theta.mean(axis=0)) @ correction.gradient / len(flat)
+        self._correction, self._near, self._drawn = correction, flat + moved, {}
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
         """How often each observation occurs in each bootstrap resample."""

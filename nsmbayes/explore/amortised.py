@@ -12,6 +12,7 @@ from nsmbayes.explore.explorer import Explorer
 from nsmbayes.explore.following import Follower
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.blocks import BlockedLoss
+from nsmbayes.losses.corrected import corrected_alike
 from nsmbayes.losses.interpolated import InterpolatedLoss, RowLosses, Sums, coefficients_at
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.posteriors import AmortisedPosterior
@@ -60,6 +61,7 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
         if reweighted.effective >= _ENOUGH * len(self._theta):
             return reweighted, (f"Draws reweighted, worth {reweighted.effective:,.0f} of {len(self._theta):,}.",)
         loss = InterpolatedLoss(self._interpolation, jnp.asarray(sums.A), jnp.asarray(sums.B))
+        loss = corrected_alike(loss, self.posterior.target.loss)
         found = self._follower.follow(
             Target(self._support(choices), loss, jnp.asarray(choices.beta)), self._positions[:: _DRAWS // 200]
         )
@@ -116,4 +118,6 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
     def _total_losses(self, sums: Sums) -> Float[np.ndarray, " draws"]:
         """The loss of the whole data at the draws."""
         c = self._coefficients
-        return ((c @ sums.A + 2 * sums.B[:, None]) * c).sum(axis=(0, 2))
+        found = ((c @ sums.A + 2 * sums.B[:, None]) * c).sum(axis=(0, 2))
+        check = self.posterior.surrogate_check
+        return found if check is None or (correction := check.total) is None else found - correction.at(self._theta)

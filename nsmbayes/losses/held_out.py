@@ -5,6 +5,7 @@ the gradient at theta of the loss of x ~ simulator(theta) has mean zero. So simu
 tell how far a surrogate is off, in the units of the parameters, without one call of the simulator more.
 
 Each simulation has its own parameters, and hence its own coordinates: the location and scatter of the surrogate there.
+Or all have those of a data set (`centre`): then the gradients are those of its loss, by which it can be corrected.
 """
 
 from typing import NamedTuple
@@ -46,12 +47,13 @@ def density_gradients(
     held_out: HeldOut,
     seed: int = 0,
     nodes: int = _NODES,
+    centre: LocationScatter | None = None,
 ) -> Float[np.ndarray, "m d_theta"]:
     """The gradient of the loss of NSM-Bayes, for a mixture: that of each simulation, at its own theta.
 
     With one column, the noise has so many nodes: few are enough for a mean over many simulations.
     """
-    rows = _Rows.of(density, noise_levels, held_out, seed, nodes)
+    rows = _Rows.of(density, noise_levels, held_out, seed, nodes, centre)
     return map_rows(_density_gradient, rows.packed(), rows.layout, density, weight)
 
 
@@ -110,13 +112,19 @@ class _Rows(NamedTuple):
         held_out: HeldOut,
         seed: int,
         nodes: int,
+        centre: LocationScatter | None = None,
         *,
         diagonal: bool = False,
     ) -> "_Rows":
-        """With the location and scatter of the density, and coordinates whitened by it or, `diagonal`, scaled."""
+        """With one location and scatter or those of the density, and coordinates whitened or, `diagonal`, scaled."""
         theta, x = held_out
         h = np.asarray(noise_levels)
-        location, scatter = frames_at(density, theta, np.random.default_rng([seed, len(theta)]))
+        if centre is None:
+            location, scatter = frames_at(density, theta, np.random.default_rng([seed, len(theta)]))
+        else:
+            location, scatter = (
+                np.repeat(np.asarray(part)[None], len(theta), 0) for part in (centre.location, centre.scatter)
+            )
         root = np.linalg.cholesky(scatter)
         distance = np.sqrt((np.linalg.solve(root, (x - location)[..., None]) ** 2).sum(axis=(1, 2)))
         basis = np.sqrt(np.eye(x.shape[1]) * scatter) if diagonal else root

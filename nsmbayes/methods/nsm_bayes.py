@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.caller import warn_user
@@ -18,6 +18,7 @@ from nsmbayes.calibration import (
     ReweightingCalibration,
     SampledProblem,
     SurrogateCheck,
+    SurrogateTest,
     as_calibration,
 )
 from nsmbayes.errors import InputError
@@ -28,6 +29,7 @@ from nsmbayes.losses.missing import MarginalSetting, MarginalWeighting
 from nsmbayes.methods.likelihood import LikelihoodMethod
 from nsmbayes.methods.missing import as_mixture, completed
 from nsmbayes.methods.nle import PAPER_FLOW
+from nsmbayes.methods.surrogate import FEWEST_HELD_OUT
 from nsmbayes.posteriors import GeneralisedPosterior
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import MANY, compress, trimmed_fit
@@ -173,7 +175,8 @@ class NSMBayes(LikelihoodMethod):
         if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
             chosen = result.beta
-        check, chosen = self._checked(problem, self.support, chosen, seed, lower=result is not None)
+        test = self._test_for(setting, dequantised, multiples)
+        check, chosen = self._checked(problem, self.support, chosen, seed, lower=result is not None, test=test)
         if isinstance(problem, CompressedProblem):
             compression = problem.check(chosen, seed)
         return self._posterior(
@@ -191,25 +194,54 @@ class NSMBayes(LikelihoodMethod):
         )
 
     def _checked(
-        self, problem: SampledProblem, prior: UnconstrainedPrior, beta: float, seed: int, *, lower: bool
+        self,
+        problem: SampledProblem,
+        prior: UnconstrainedPrior,
+        beta: float,
+        seed: int,
+        *,
+        lower: bool,
+        test: SurrogateTest | None = None,
     ) -> tuple[SurrogateCheck | None, float]:
         """What held-out simulations say about the surrogate at the posterior, and a learning rate that allows for it.
 
-        Without `lower` the learning rate stays as it is.
+        Without `lower` the learning rate stays as it is. Where `test`, that of the loss of this data set, has enough
+        simulations near the posterior, the loss of the problem is corrected by them.
         """
         stage("checking the surrogate")
-        test = self.surrogate_test()
-        if test is None:
-            return None, beta
         theta = constrain_rows(prior, problem.draw(beta, seed).draws.flat)
         covariance = np.atleast_2d(np.cov(theta.T))
-        check = test.check(theta.mean(axis=0), covariance, problem.n, beta * covariance)
+        facts = (theta.mean(axis=0), covariance, problem.n, beta * covariance)
+        check = None if test is None else test.correct(*facts)
+        if check is None:
+            if (general := self.surrogate_test()) is None:
+                return None, beta
+            check = general.check(*facts)
+        if (correction := check.total) is not None:
+            problem.correct(correction, beta, seed)
         return (check._replace(applied=True), beta / (1 + check.ratio)) if lower else (check, beta)
 
     def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
         if not isinstance(self.density, MixtureDensity) or not self.whiten:
             return None
         return density_gradients(self.density, self._weight(held_out.x, None), self.noise_levels, held_out)
+
+    def _test_for(
+        self, setting: NSMSetting, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"] | None
+    ) -> SurrogateTest | None:
+        """The test of the surrogate by the loss of one data set, in its coordinates and with its weights."""
+        density, held_out, weighting = self.density, self._held_out, setting.weighting
+        if held_out is None or not self.whiten or not isinstance(density, MixtureDensity):
+            return None
+        trusted = float(np.mean(weighting.at(x) * (1.0 if multiples is None else multiples)))
+        if len(held_out.theta) < FEWEST_HELD_OUT or not trusted > 0:
+            return None
+
+        def gradients(rows: Int[np.ndarray, " k"]) -> Float[np.ndarray, "k d_theta"]:
+            some = HeldOut(held_out.theta[rows], held_out.x[rows])
+            return density_gradients(density, weighting.weight, self.noise_levels, some, centre=weighting.centre)
+
+        return SurrogateTest(held_out.theta, gradients, weighting.at(held_out.x) / trusted)
 
     def _with_missing(
         self,

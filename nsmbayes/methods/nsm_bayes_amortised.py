@@ -28,7 +28,7 @@ from nsmbayes.posteriors import (
     StatisticsPosterior,
     from_statistics,
 )
-from nsmbayes.posteriors.amortised import NOT_ASKED, sampled
+from nsmbayes.posteriors.amortised import NOT_ASKED, Sampling, sampled
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrained
 from nsmbayes.samplers import AdaptiveSampler, Sampler, Target, rough_draws, summarise
 from nsmbayes.samplers.compiled import Effort
@@ -138,7 +138,8 @@ class NSMBayesAmortised(NSMBayes):
             progress: whether to show a progress bar.
 
         Eight or more data sets of one column are sampled many at once, by one compiled program, and `batch[i]` is a
-        posterior as that of `NSMBayes`. Otherwise, and where that sampler does not arrive, they are built one by one.
+        posterior as that of `NSMBayes`, but not corrected for the surrogate's error. Otherwise, and where that sampler
+        does not arrive, they are built one by one.
         """
         if excess is not None:
             checks.flag(excess, "excess")
@@ -271,17 +272,17 @@ class NSMBayesAmortised(NSMBayes):
         if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
             rate = result.beta
-        check, rate = self._checked(problem, support, rate, seed, lower=result is not None)
+        test = self._test_for(setting, dequantised, multiples)
+        check, rate = self._checked(problem, support, rate, seed, lower=result is not None, test=test)
         target, draws = problem.draw(rate, seed)
-        summary = summary.checked(constrain_rows(support, draws.flat), rate)
-        if summary.error > ACCEPTED:
-            target, draws, summary = sampled(summary, support, setting, sampler, draws.flat, rate, seed)
+        sampling = Sampling(target, draws, summary.checked(constrain_rows(support, draws.flat), rate))
+        if sampling.summary.error > ACCEPTED:
+            sampling = sampled(summary, support, setting, sampler, draws.flat, rate, seed, check)
         posterior = AmortisedPosterior(
             self._provenance(),
-            (target, draws, summary),
+            sampling,
             x,
             setting,
-            summary=summary,
             prior=support,
             beta=rate,
             sampler=sampler,

@@ -13,6 +13,7 @@ from nsmbayes._internal.precision import double_precision, in_double
 from nsmbayes._internal.random import seed_key
 from nsmbayes._internal.waiting import quiet
 from nsmbayes.errors import InputError
+from nsmbayes.losses.held_out import HeldOut
 from nsmbayes.methods.base import TrainedMethod
 from nsmbayes.methods.surrogate import SurrogateMethod
 from nsmbayes.posteriors import GeneralisedPosterior
@@ -22,8 +23,7 @@ from nsmbayes.simulators.given import simulate_at
 from nsmbayes.surrogates import Density
 from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_density
 
-_WIDTHS = (0.5, 1.0, 2.0)  # posterior standard deviations of the noise that is added to draws
-_HEAVY = 5.0  # degrees of freedom of it
+_WIDTHS = (0.0, 0.5)  # posterior standard deviations of the noise that is added to draws
 
 
 class RefinableMethod(SurrogateMethod):
@@ -58,7 +58,7 @@ class RefinableMethod(SurrogateMethod):
         simulator: Any,
         *,
         simulations: int = 20_000,
-        rounds: int = 2,
+        rounds: int = 3,
         seed: int = 0,
         executor: Any = None,
         timeout: float | None = None,
@@ -66,24 +66,26 @@ class RefinableMethod(SurrogateMethod):
         settings: TrainingSettings | None = None,
         progress: bool = True,
     ) -> Self:
-        """Simulate more near the robust posterior of `x`, and train on: the surrogate becomes better there.
+        """Simulate more near the robust posterior of `x`: the surrogate becomes better there, and its error is known.
 
-        In every round parameters are drawn around the posterior, each is simulated once, and training goes on from the
-        present weights, on all simulations. Outliers in `x` do not steer it, as they do not move the posterior. The
-        method stays amortised where it was; it is better for data like `x`, and knows that by the new simulations that
-        were held out. Build the posterior again afterwards.
+        In every round parameters are drawn around the posterior, and each is simulated once. After the first round
+        training goes on from the present weights, on all simulations so far. The simulations of the other rounds are
+        held out: they tell the error that the surrogate still has, and posteriors there are corrected by it. A
+        surrogate that cannot be asked, such as a flow, is trained after every round. Outliers in `x` do not steer it,
+        as they do not move the posterior. The method stays amortised where it was. Build the posterior again
+        afterwards.
 
         Args:
             x: the observations, outliers included.
             simulator: as for `nsmbayes.simulate`.
             simulations: calls of the simulator, in all rounds together.
-            rounds: how often the posterior is built anew to simulate around it.
+            rounds: how often the posterior is built anew to simulate around it; with one, no posterior is corrected.
             seed: for the posteriors, the simulations and the training.
             executor: where to simulate, as for `nsmbayes.simulate`.
             timeout: seconds that a call of the simulator may take.
             keep: a folder for the simulations, written a hundredth of a round at a time. If the refinement is stopped,
                 the same call, of the same method as before it, takes them from there instead of simulating again.
-            settings: of the training in every round; by default those of `train`, for half as many epochs.
+            settings: of the training; by default those of `train`, for half as many epochs.
             progress: whether to show progress bars.
         """
         chosen, rounds = as_campaign_simulator(simulator), checks.integer(rounds, "rounds", at_least=1)
@@ -107,7 +109,11 @@ class RefinableMethod(SurrogateMethod):
             found = simulate_at(chosen, theta, seed=seed + number, keep=folder, **options)
             known = sum(len(some) for some, _ in self._simulations)
             TrainedMethod.append_simulations(self, theta, found)
-            self._train_on(known, seed + number, settings, progress)
+            if number == 0 or posterior.surrogate_check is None or self._held_out is None:
+                self._train_on(known, seed + number, settings, progress)
+            else:
+                some = HeldOut(theta, self._dequantise(self._simulations[-1][1], seed + number, 0))
+                self._hold(HeldOut(*map(np.concatenate, zip(some, self._held_out, strict=True))))
         return self
 
     def _kept_simulations(self) -> tuple[np.ndarray, np.ndarray]:
@@ -143,12 +149,12 @@ class RefinableMethod(SurrogateMethod):
 def propose_near(
     posterior: GeneralisedPosterior, prior: UnconstrainedPrior, count: int, seed: int
 ) -> Float[np.ndarray, "count d_theta"]:
-    """Parameters around a posterior: its draws, with noise of up to a few of its standard deviations.
+    """Parameters around a posterior: its draws, some with noise of half its standard deviations.
 
     Outliers do not steer them, since they do not move the posterior.
     """
     rng, flat = np.random.default_rng([seed, count]), posterior.result.flat
     covariance = np.atleast_2d(np.cov(flat.T)) + 1e-300 * np.eye(flat.shape[1])
     steps = rng.standard_normal((count, flat.shape[1])) @ np.linalg.cholesky(covariance).T
-    width = rng.choice(_WIDTHS, count) * np.sqrt(_HEAVY / rng.chisquare(_HEAVY, count))
+    width = rng.choice(_WIDTHS, count)
     return constrain_rows(prior, flat[rng.integers(len(flat), size=count)] + width[:, None] * steps)

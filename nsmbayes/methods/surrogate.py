@@ -22,7 +22,9 @@ from nsmbayes.priors import GaussianPrior
 from nsmbayes.serialisation import decode, encode, require_array, write_model
 from nsmbayes.simulators.campaigns import Campaign, require_valid
 
-_FEWEST_HELD_OUT = 20  # that can say anything
+FEWEST_HELD_OUT = 20
+"""Simulations that can say anything about a surrogate."""
+_MOST_TESTED = 20_000  # of them that are asked for all data sets at once
 _SMALLEST_SCALE = 1e-100  # of which squares can be computed
 _UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
 
@@ -98,11 +100,13 @@ class SurrogateMethod(TrainedMethod):
 
         None if there are none (a network from elsewhere), or if the method's loss cannot be asked.
         """
-        if self._test is None and self._held_out is not None and len(self._held_out.theta) >= _FEWEST_HELD_OUT:
-            gradients = self._held_out_gradients(self._held_out)
+        held_out = self._held_out
+        if self._test is None and held_out is not None and len(held_out.theta) >= FEWEST_HELD_OUT:
+            some = HeldOut(*(each[:: -(-len(each) // _MOST_TESTED)] for each in held_out))
+            gradients = self._held_out_gradients(some)
             if gradients is not None:
                 finite = np.isfinite(gradients).all(axis=1)
-                self._test = SurrogateTest(self._held_out.theta[finite], gradients[finite])
+                self._test = SurrogateTest(some.theta[finite], gradients[finite])
         return self._test
 
     def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:

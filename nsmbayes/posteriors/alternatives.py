@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import ConvergenceError
-from nsmbayes.losses import Loss, NSMLoss, NSMSetting
+from nsmbayes.losses import Loss, NSMSetting
+from nsmbayes.losses.corrected import corrected_alike
 from nsmbayes.losses.statistics import DataStatistics
 from nsmbayes.posteriors.sensitivity import LEARNING_RATE, Alternative, Moments
 from nsmbayes.priors import GaussianPrior, UnconstrainedPrior, constrain_rows
@@ -152,8 +153,8 @@ def of_target(
             yield Alternative(choice, change, why_not=why_not)
             continue
         if now is None:
-            now = totals(target._replace(loss=_loss(setting, x, multiples)), positions)
-        changed = target._replace(loss=_loss(other, x, multiples))
+            now = totals(_replaced(target, setting, x, multiples), positions)
+        changed = _replaced(target, other, x, multiples)
         yield Alternative(
             choice,
             change,
@@ -162,9 +163,11 @@ def of_target(
         )
 
 
-def _loss(setting: NSMSetting, x: np.ndarray, multiples: np.ndarray | None) -> NSMLoss:
+def _replaced(target: Target, setting: NSMSetting, x: np.ndarray, multiples: np.ndarray | None) -> Target:
+    """`target` with another loss of the observations, corrected as it is."""
     loss = setting.loss(x)
-    return loss if multiples is None else loss.reweighted(multiples)
+    loss = loss if multiples is None else loss.reweighted(multiples)
+    return target._replace(loss=corrected_alike(loss, target.loss))
 
 
 @double_precision

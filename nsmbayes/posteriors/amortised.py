@@ -12,6 +12,7 @@ from nsmbayes._internal.random import dequantised
 from nsmbayes.calibration import CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NSMSetting
+from nsmbayes.losses.corrected import corrected
 from nsmbayes.losses.interpolated import InterpolatedLoss
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.posteriors.base import Posterior, Provenance
@@ -25,20 +26,26 @@ from nsmbayes.suspects import Suspects
 
 NOT_ASKED = "Weights are by distance alone: which observations are too many was not asked."
 """What posteriors say that do without excess though their method has it."""
-Sampling = tuple[Target, Draws, Summary]
-"""What is known once there are draws; the statistics may have new references then."""
-
-
-class Later(NamedTuple):
-    """What draws are made from when they are asked for: draws of a similar posterior, and a seed."""
-
-    near: Float[np.ndarray, "k d"]
-    seed: int
-
-
 _NEAR = 200  # draws that a sampler begins with
 _MORE = 2.0  # times as many observations as the location and scatter were fitted to: then they should be fitted again
 _ROW_LOSSES, _DRAWS = 20_000_000, (50, 500)  # losses for the influence of very many observations, and draws
+
+
+class Sampling(NamedTuple):
+    """What is known once there are draws."""
+
+    target: Target
+    draws: Draws
+    summary: Summary
+    """Of the observations; with other references than before, if those did not do."""
+
+
+class Later(NamedTuple):
+    """What draws are made from when they are asked for: the statistics, and draws of a similar posterior."""
+
+    summary: Summary
+    near: Float[np.ndarray, "k d"]
+    seed: int
 
 
 class _Drawn:
@@ -69,7 +76,6 @@ class AmortisedPosterior(GeneralisedPosterior):
         x: Float[np.ndarray, "n d_x"],
         setting: NSMSetting,
         *,
-        summary: Summary,
         prior: UnconstrainedPrior,
         beta: float,
         sampler: Sampler,
@@ -84,7 +90,7 @@ class AmortisedPosterior(GeneralisedPosterior):
         Posterior.__init__(self, provenance, beta, calibration, surrogate_check)
         self._sampling, self._x, self.setting, self._support = sampling, x, setting, prior
         self.suspects, self.dequantised, self.compression = suspects, dequantised, None
-        self._sums, self._sampler, self._grid_steps = summary, sampler, grid_steps
+        self._sampler, self._grid_steps = sampler, grid_steps
         self._first, self._by_distance = first or len(x), by_distance
 
     draws: Any = _Drawn()
@@ -98,22 +104,29 @@ class AmortisedPosterior(GeneralisedPosterior):
     def _draw(self) -> None:
         suspects, known = self.suspects, self._sampling
         if isinstance(known, Later):
-            near, seed = known
-            known = sampled(self._sums, self.support, self.setting, self._sampler, near, self.beta, seed)
+            summary, near, seed = known
+            check = self.surrogate_check
+            known = sampled(summary, self.support, self.setting, self._sampler, near, self.beta, seed, check)
         target, result, summary = known
         said = [result.note, "" if suspects is None else suspects.describe(), NOT_ASKED if self._by_distance else ""]
         kept = result._replace(note="\n".join(filter(None, [*said, summary.describe()])), visited=None)
         options: dict[str, Any] = {"dequantised": self.dequantised, "calibration": self.calibration}
         options["surrogate_check"] = self.surrogate_check
         super().__init__(self.provenance, target, kept, self._x, self.setting, **options)
-        self.suspects, self.summarised, self._sums, self._sampling = suspects, summary, summary, known
+        self.suspects, self.summarised, self._sampling = suspects, summary, known._replace(draws=kept)
 
     setting: NSMSetting
 
     @property
+    def _sums(self) -> Summary:
+        """The statistics, whether there are draws yet or not."""
+        return self._sampling.summary
+
+    @property
     def statistics(self) -> KeptStatistics:
         """All that the posterior needs of the observations: sums, which can be saved without them."""
-        return KeptStatistics.of(self._sums.loss, self.n, self.beta)
+        check = self.surrogate_check
+        return KeptStatistics.of(self._sums.loss, self.n, self.beta, None if check is None else check.total)
 
     @property
     def interpolation_error(self) -> float:
@@ -207,9 +220,9 @@ class AmortisedPosterior(GeneralisedPosterior):
         near = self._near()
         if prior is not None:
             near = unconstrain_rows(support, constrain_rows(self.support, near))
-        sampling: Sampling | Later = Later(near, seed)
+        sampling: Sampling | Later = Later(summary, near, seed)
         if not wait:
-            sampling = sampled(summary, support, self.setting, self._sampler, near, rate, seed)
+            sampling = sampled(summary, support, self.setting, self._sampler, near, rate, seed, check)
         fields: dict[str, Any] = {
             "x": self.x,
             "dequantised": self.dequantised,
@@ -223,7 +236,6 @@ class AmortisedPosterior(GeneralisedPosterior):
             sampling,
             fields.pop("x"),
             self.setting,
-            summary=summary,
             prior=support,
             beta=rate,
             sampler=self._sampler,
@@ -289,16 +301,21 @@ def sampled(
     near: Float[np.ndarray, "k d"],
     beta: float,
     seed: int,
+    check: SurrogateCheck | None,
 ) -> Sampling:
-    """Draws of the posterior, and the statistics with their error there; with new references if that is too large."""
+    """Draws of the posterior, and the statistics with their error there; with new references if that is too large.
+
+    The loss is corrected by what `check` says.
+    """
+    correction = None if check is None else check.total
 
     def draw(summary: Summary, near: np.ndarray) -> Sampling:
-        target = Target(prior, summary.loss, jnp.asarray(beta))
+        target = Target(prior, corrected(summary.loss, correction), jnp.asarray(beta))
         result = sampler.sample_near(target, near, seed=seed)
-        return target, result, summary.checked(constrain_rows(prior, result.flat), beta)
+        return Sampling(target, result, summary.checked(constrain_rows(prior, result.flat), beta))
 
-    target, result, summary = draw(summary, near)
-    if summary.error > ACCEPTED:
-        near = result.flat[:: max(1, len(result.flat) // _NEAR)]
-        target, result, summary = draw(around(summary, prior, setting, near, seed), near)
-    return target, result, summary
+    found = draw(summary, near)
+    if found.summary.error > ACCEPTED:
+        near = found.draws.flat[:: max(1, len(found.draws.flat) // _NEAR)]
+        found = draw(around(summary, prior, setting, near, seed), near)
+    return found

@@ -14,6 +14,7 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import UNCHECKED, CalibrationResult, SurrogateCheck
 from nsmbayes.losses import Loss, NSMLoss
 from nsmbayes.losses.cells import CountedLoss
+from nsmbayes.losses.corrected import uncorrected
 from nsmbayes.losses.evaluated import LossSetting
 from nsmbayes.losses.missing import MarginalLoss
 from nsmbayes.posteriors.alternatives import COMPRESSED, of_target
@@ -185,7 +186,7 @@ class GeneralisedPosterior(SampledPosterior):
         """
         if isinstance(self.compression, CountedLoss):
             return 0.0  # in one column the rule is a lattice, and there is no finer one
-        x, loss = self.dequantised, self.target.loss
+        x, loss = self.dequantised, uncorrected(self.target.loss)
         multiples = None if self.suspects is None else self.suspects.factor.values
         if self.compression is not None:  # errors of observations are independent: their variances add up
             some = self.compression.order[: self.compression.observations]

@@ -12,7 +12,8 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
-from nsmbayes.losses import check_noise_levels
+from nsmbayes.losses import Loss, check_noise_levels
+from nsmbayes.losses.corrected import Correction, corrected
 from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation
 from nsmbayes.posteriors.base import Provenance
 from nsmbayes.posteriors.sampled import SampledPosterior
@@ -22,6 +23,7 @@ from nsmbayes.serialisation import model_arrays, require_array, write_model
 from nsmbayes.surrogates import Frame, MixtureDensity
 
 _ARRAYS = ("offset", "basis", "references", "sizes", "design", "projector", "A", "B")
+_CORRECTION = "correction"  # beside them, in the files of this version
 
 
 class KeptStatistics(NamedTuple):
@@ -37,11 +39,14 @@ class KeptStatistics(NamedTuple):
     arrays: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, loss: InterpolatedLoss, n: int, beta: float) -> "KeptStatistics":
-        """Those in a loss."""
+    def of(cls, loss: InterpolatedLoss, n: int, beta: float, correction: Correction | None = None) -> "KeptStatistics":
+        """Those in a loss, and what is subtracted from it for the surrogate's error."""
         one = loss.interpolation
         parts = (*one.frame, one.references, one.sizes, one.design, one.projector, loss.A, loss.B)
         arrays: dict[str, np.ndarray] = dict(zip(_ARRAYS, map(np.asarray, parts), strict=True))
+        arrays[_CORRECTION] = (
+            np.zeros(2 * one.references.shape[1] + 1) if correction is None else correction.as_numbers()
+        )
         return cls(n, beta, fingerprint(one.surrogate), one.noise_levels, arrays)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -65,7 +70,7 @@ class KeptStatistics(NamedTuple):
         shapes = {
             "offset": (d,), "basis": (d, d), "references": (k, p), "sizes": (len(levels), k),
             "design": (len(levels), m, d), "projector": (len(levels), k, m * d), "A": (len(levels), k, k),
-            "B": (len(levels), k),
+            "B": (len(levels), k), _CORRECTION: (2 * p + 1,),
         }  # fmt: skip
         found = {name: require_array(arrays, name, shape) for name, shape in shapes.items()}
         if not (np.linalg.det(found["basis"]) != 0 and (found["sizes"] > 0).all()):
@@ -74,7 +79,7 @@ class KeptStatistics(NamedTuple):
         return cls(n, checks.positive(header.get("beta"), "beta"), str(header.get("network")), levels, found)
 
     @double_precision
-    def loss(self, density: MixtureDensity) -> InterpolatedLoss:
+    def loss(self, density: MixtureDensity) -> Loss:
         """The loss of the data set, with the surrogate that they were computed with."""
         if fingerprint(density) != self.network:
             raise InputError(
@@ -85,7 +90,7 @@ class KeptStatistics(NamedTuple):
         interpolation = Interpolation(
             density, frame, references, sizes, design, projector, noise_levels=self.noise_levels
         )
-        return InterpolatedLoss(interpolation, A, B)
+        return corrected(InterpolatedLoss(interpolation, A, B), Correction.from_numbers(self.arrays[_CORRECTION]))
 
 
 def fingerprint(surrogate: Any) -> str:

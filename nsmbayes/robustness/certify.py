@@ -7,6 +7,7 @@ import numpy as np
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses import NLELoss, NLESetting, NSMLoss, NSMSetting
+from nsmbayes.losses.corrected import uncorrected
 from nsmbayes.losses.interpolated import InterpolatedLoss
 from nsmbayes.losses.statistics import FamilyLoss, NoisyFamilyLoss
 from nsmbayes.posteriors import AmortisedPosterior, ConjugatePosterior, GeneralisedPosterior
@@ -59,5 +60,5 @@ def _types(posterior: Any) -> tuple[type, ...]:
     if isinstance(posterior, ConjugatePosterior):
         return type(posterior), type(posterior.statistics.loss)
     if isinstance(posterior, GeneralisedPosterior):
-        return type(posterior), type(posterior.setting), type(posterior.target.loss)
+        return type(posterior), type(posterior.setting), type(uncorrected(posterior.target.loss))
     return (type(posterior),)

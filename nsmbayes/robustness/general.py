@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes.losses import NSMLoss
+from nsmbayes.losses.corrected import uncorrected
 from nsmbayes.posteriors import AmortisedPosterior, GeneralisedPosterior
 from nsmbayes.robustness.bounds.growth import (
     Growth,
@@ -29,7 +30,7 @@ from nsmbayes.weights import IMQ
 
 def certify_nsm(posterior: GeneralisedPosterior) -> Certificate:
     """Which of A1, A2, A4 and A4' hold, and the constants, for a posterior whose loss is an `NSMLoss`."""
-    loss: NSMLoss = posterior.target.loss  # pyright: ignore[reportAssignmentType]
+    loss: NSMLoss = uncorrected(posterior.target.loss)  # pyright: ignore[reportAssignmentType]
     return _certified(posterior, [loss], lambda growths, _: growths)
 
 

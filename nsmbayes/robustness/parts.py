@@ -57,6 +57,9 @@ def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
         "moves them by a bounded amount, and another certificate then holds. Inliers from another distribution, and "
         "models that are wrong in the bulk of the data, are not covered.",
     )
+    check = posterior.surrogate_check
+    if check is not None and check.corrected:
+        said += ("What was subtracted from the loss for the surrogate's error is kept fixed, too.",)
     x = posterior.x
     with np.errstate(over="ignore"):  # an observation of 1e300 is far
         away = np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T)

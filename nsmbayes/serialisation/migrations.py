@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 7
+FORMAT = 8
 """What `write_model` writes."""
 
 Document = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -108,6 +108,13 @@ def _from_format_6(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     return header | {"format": 7}, arrays
 
 
+def _from_format_7(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """Format 7 knew no posteriors that were corrected for the error of the surrogate."""
+    if "statistics" in header and "references" in arrays:
+        arrays = arrays | {"correction": np.zeros(2 * arrays["references"].shape[-1] + 1)}
+    return header | {"format": 8}, arrays
+
+
 MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
     1: _from_format_1,
     2: _from_format_2,
@@ -115,5 +122,6 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document
     4: _from_format_4,
     5: _from_format_5,
     6: _from_format_6,
+    7: _from_format_7,
 }
 """From each older format to the next."""
