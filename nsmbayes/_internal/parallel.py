@@ -13,7 +13,7 @@ import numpy as np
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.processor import cores
 
-_BLOCK, _LARGE_BLOCK = 64, 256  # rows per call on a CPU, of up to 256 rows and of more
+_BLOCK = 128  # rows per call on a CPU, at most
 _WIDE_BLOCK = 256  # rows per call on a GPU, which evaluates all rows of a block at once
 _compiled: dict[Any, Any] = {}
 
@@ -38,9 +38,7 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
     again.
     """
     one_by_one, total = on_processor(), len(rows)
-    size = _WIDE_BLOCK
-    if one_by_one:
-        size = _BLOCK if total <= _LARGE_BLOCK else _LARGE_BLOCK
+    size = _BLOCK if one_by_one else _WIDE_BLOCK
     several = -(-total // size)
     if one_by_one:
         several = min(total, cores() * -(-several // cores()))  # as many for every core

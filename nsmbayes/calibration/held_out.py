@@ -29,6 +29,7 @@ _BISECTIONS = 20
 _NEGLIGIBLE = 1e-3  # weight of a simulation
 _STEPS = 3  # of a correction, each at the posterior mean of the one before
 _SHRUNK = 0.5  # of the noise by which a correction is made smaller, as James and Stein's for four parameters
+_SLIGHT = 0.04  # squared shift, in posterior variances per parameter, that is not worth drawing anew
 _LINEAR = 20.0  # posterior standard deviations up to which a correction is about linear
 _NOTABLE = 1.0  # ratio from which on a reader should know
 _FACTS = 6  # of a check, beside the correction
@@ -156,7 +157,7 @@ class SurrogateTest(NamedTuple):
         response: Float[np.ndarray, "d_theta d_theta"],
     ) -> SurrogateCheck | None:
         """The same with a correction; None without enough simulations near the posterior before and after it."""
-        at, found, g = mean, None, np.zeros(len(mean))
+        at, found, shrunk, g = mean, None, 0.0, np.zeros(len(mean))
         known = np.full(self.theta.shape, np.nan)
         for _ in range(_STEPS):
             weights = self._within(at, covariance)
@@ -168,9 +169,12 @@ class SurrogateTest(NamedTuple):
             at = mean + n * response @ g
         assert found is not None
         seen, noise, near = found.seen, found.noise, found.near
+        if shrunk**2 * seen < _SLIGHT:
+            return SurrogateCheck(max(seen, noise), seen, noise, near, n)
         reach = _LINEAR * float(np.sqrt(g @ covariance @ g))
-        correction = Correction(tuple(g.tolist()), tuple(at.tolist()), reach) if reach > 0 else None
-        return SurrogateCheck(noise, seen, noise, near, n, correction=correction)
+        return SurrogateCheck(
+            noise, seen, noise, near, n, correction=Correction(tuple(g.tolist()), tuple(at.tolist()), reach)
+        )
 
     def _mean_gradient(
         self,
