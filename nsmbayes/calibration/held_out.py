@@ -31,6 +31,7 @@ _STEPS = 3  # of a correction, each at the posterior mean of the one before
 _SHRUNK = 0.5  # of the noise by which a correction is made smaller, as James and Stein's for four parameters
 _SLIGHT = 0.04  # squared shift, in posterior variances per parameter, that is not worth drawing anew
 _LINEAR = 20.0  # posterior standard deviations up to which a correction is about linear
+_BEYOND = 1.5  # times as much is added for an error that is larger than the posterior's width: see `wider`
 _NOTABLE = 1.0  # ratio from which on a reader should know
 _FACTS = 6  # of a check, beside the correction
 UNCHECKED = (
@@ -66,6 +67,15 @@ class SurrogateCheck(NamedTuple):
     def total(self) -> Correction | None:
         """The correction of all observations, if there is one."""
         return None if self.correction is None else self.correction.times(self.n)
+
+    @property
+    def wider(self) -> float:
+        """How much larger the variance of a posterior known by its draws is made.
+
+        An error that is larger than the posterior's width moves it to where the loss has other curvatures than around
+        the truth, and to first order too little is allowed for; a correction is made where the posterior is.
+        """
+        return 1 + self.ratio * (1 if self.corrected else 1 + _BEYOND * self.ratio / (1 + self.ratio))
 
     @property
     def worth(self) -> float:

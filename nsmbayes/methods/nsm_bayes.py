@@ -219,7 +219,7 @@ class NSMBayes(LikelihoodMethod):
             check = general.check(*facts)
         if (correction := check.total) is not None:
             problem.correct(correction, beta, seed)
-        return (check._replace(applied=True), beta / (1 + check.ratio)) if lower else (check, beta)
+        return (check._replace(applied=True), beta / check.wider) if lower else (check, beta)
 
     def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
         if not isinstance(self.density, MixtureDensity) or not self.whiten:
