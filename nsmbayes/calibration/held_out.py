@@ -214,6 +214,7 @@ class SurrogateTest(NamedTuple):
         root = _WITHIN * np.linalg.cholesky(covariance)
         squares = (np.linalg.solve(root, (self.theta - mean).T) ** 2).sum(axis=0)
         weights = np.exp(-0.5 * squares)
+        weights[weights <= _NEGLIGIBLE] = 0  # squares of smaller ones would vanish one by one
         few = weights.sum() ** 2 < self._wanted * (weights**2).sum() or not weights.any()
         return None if few else weights
 

@@ -159,6 +159,8 @@ def test_simulations_that_are_too_far_apart_warn_and_do_not_correct():
     gradients = rng.standard_normal((20_000, 2)) + 0.03
     ask, facts = SurrogateTest(theta, gradients), (np.zeros(2), np.eye(2) / n, n, np.eye(2) / n)
     assert ask.correct(*facts) is None
+    for scale in (10.0 ** np.arange(1, 6)).tolist():  # weights whose squares underflow, and that are zero
+        assert ask.correct(np.zeros(2) + 0.01, np.eye(2) / n / scale, n, np.eye(2) / n / scale) is None
     assert ask.check(*facts).ratio > 3
     narrow = ask._replace(theta=theta / 50).correct(*facts)
     np.testing.assert_allclose(narrow.correction.gradient, 0.03, atol=0.03)
