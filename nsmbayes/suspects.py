@@ -1,9 +1,10 @@
-"""Which observations are more than the model explains: model and factor are fitted in turn, cheaply.
+"""Which observations are outliers, by a model that may leave each of them to its neighbours.
 
-The model is fitted by the likelihood, in which an observation counts less by the factor that the last fit has left it,
-and if it is so far out that no noise level of the loss would see it (weighted likelihood). A likelihood costs a
-fraction of a score-matching loss with noise, and a few dozen draws are enough. There can be several fixed points, so
-that several fits are tried, and the one that explains most of the data is taken.
+The likelihood of the model's parameter, in which every observation is a draw of the model or one of the outliers, which
+describe one another (`weights.accounts`), is sampled cheaply: it needs the density at the observations alone, which
+costs a fraction of a score-matching loss with noise. What an observation counts is the probability that it is a draw of
+the model, over all these parameters. Where it is uncertain which rows are outliers, different parameters leave
+different rows out, and their spread is wider than that of a likelihood with fixed counts: by `wider`.
 """
 
 from collections.abc import Callable
@@ -17,18 +18,17 @@ from jaxtyping import Array, Bool, Float, Int
 from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.waiting import stage
-from nsmbayes.losses import NLELoss
+from nsmbayes.losses import Loss, NLELoss
 from nsmbayes.losses.cells import Cells
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
-from nsmbayes.samplers import search
-from nsmbayes.samplers.recounted import Recounted, losses_at
-from nsmbayes.samplers.students import log_sum_exp
+from nsmbayes.samplers.independence import resample
+from nsmbayes.samplers.recounted import Moments, Recounted, counting
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
-from nsmbayes.weights import PlateauIMQ, Weight, Weighting, overall_many
-from nsmbayes.weights.accounts import Account
+from nsmbayes.weights.accounts import Account, Explained, whitened
 from nsmbayes.weights.excess import (
     JOINT,
+    LEVELS,
     Excess,
     Factor,
     Places,
@@ -45,18 +45,17 @@ from nsmbayes.weights.excess import (
 from nsmbayes.weights.projections import revealing_axes
 from nsmbayes.weights.tails import Tail
 
-MOST = 1000
+MOST = 500
 """Observations that the model is fitted to; of more, a random subset."""
-_DRAWS = 60  # of the parameter, over which the model is averaged
-_SETTLED = 0.05  # change of a factor below which a round was the last
-_RIVAL, _APART = 2.0, 3  # nats by which another fit may be worse and still be mentioned, and rows on which they differ
-_WORSE = 3.0  # nats by which a fit in a new frame may be worse and still replace the old one
+_DRAWS, _FEWER = 60, 20  # of the parameter, over which the model is averaged, and for more than MOST observations
 _DOUBT = 0.3  # share of observations that the search for a start leaves to their neighbours
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
+_NEGLIGIBLE = 1e-4  # weight of a parameter, relative to the largest
+_ALLOWED = 0.5  # power of the ratio of variances
+_NOTABLE = 1.1  # times the variance from which on a reader should know
 _AWAY, _MOST = 1e4, 1e6  # scales, and nats
 _FINER = 4  # times as fine as those of the loss are cells: what is found in them changes fast with the place
 _ROWS, _AT_ONCE = 1000, 16  # observations that are compared in one compiled call, and such calls at once
-_TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, cutoff_radius=2.5, columns=1)
 
 BY_DISTANCE = "Weights are by distance alone: there is no mixture density with which the data could be compared."
 """What posteriors say where excess was asked for, and could not be found."""
@@ -75,11 +74,8 @@ class Suspects(NamedTuple):
     density: MixtureDensity
     theta: Float[np.ndarray, "k d"]
     """The same draws in the space of the prior."""
-    rounds: int
-    settled: bool
-    """Whether the last round has changed no factor by more than 0.05."""
-    disputed: bool
-    """Whether a fit that distrusts other observations explains almost as much of the data."""
+    wider: float
+    """How much larger the variance of the parameter is for not knowing which observations are outliers."""
 
     def extended(self, count: int) -> "Suspects":
         """With so many more observations, of which none is distrusted for its number."""
@@ -103,21 +99,17 @@ class Suspects(NamedTuple):
         said = f"{several:,} of {len(values):,} observations are more than the model explains and count less than half."
         if not several:
             said = "No observation is distrusted for the number of those like it."
-        if not self.settled:
-            said += f" Model and weights had not settled after {self.rounds} rounds."
-        if self.disputed:
-            said += " A fit that distrusts others explains almost as much of the data."
+        if self.wider > _NOTABLE:
+            said += (
+                f" Which observations are outliers is uncertain: that adds {self.wider - 1:.0%} to the variance of the "
+                "parameters."
+            )
         return said
 
 
-class _Fit(NamedTuple):
-    factor: Factor
-    near: np.ndarray
-    posterior: Recounted
-    nats: float
-    rounds: int
-    settled: bool
-    by_distance: bool
+def wider_for(suspects: Suspects | None) -> float:
+    """How much larger variances are for not knowing which observations are outliers, if that was asked."""
+    return 1.0 if suspects is None else suspects.wider
 
 
 @double_precision
@@ -126,97 +118,144 @@ def find_suspects(
     prior: UnconstrainedPrior,
     density: MixtureDensity,
     x: Float[np.ndarray, "n d_x"],
-    weight: Weight,
     fit_centre: FitCentre,
     seed: int,
 ) -> Suspects:
-    """The factor of every observation, for the model that explains most of the data.
+    """What each observation counts: the probability that it is a draw of the model.
 
-    Three fits are tried: of the observations in the middle of the data, weighted by distance; from there on without
-    such weights, since they take genuine tails away; and from the parameter that explains the observations best if
-    some are left to their neighbours.
+    Location and scatter, in whose units neighbours are near, are fitted twice: to all observations, and to those that
+    count by then.
     """
     stage("which observations are too many?")
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
     some = x[rows]
-    own = np.arange(len(some))
-
-    def counts_of(centre: LocationScatter, *, by_distance: bool) -> np.ndarray:
-        """What observations count whatever their number; with their distance from the bulk, or only if very far."""
-        overall = np.asarray(overall_many(weight, centre, jnp.asarray(some)))
-        return overall * Weighting(weight, centre).at(some) ** 2 if by_distance else overall
-
-    def settle(centre: LocationScatter, near: np.ndarray, posterior: Recounted, *, by_distance: bool) -> _Fit:
-        """From draws of some model: factor, model, factor, and so on."""
-        observed, places = smoothed(some, some, centre, excess.levels, own), Places.of(some, centre, excess.levels)
-        counts = counts_of(centre, by_distance=by_distance)
-        last, done = np.ones(len(some)), 0
-        while True:
-            thetas = constrain_rows(prior, near)
-            if x.shape[1] > JOINT:
-                axes = revealing_axes(density, thetas, some, centre)
-                observed = smoothed(some, some, centre, excess.levels, own, axes)
-                places = Places.of(some, centre, excess.levels, axes)
-            lambdas = expected(density, thetas, places, observed.total)
-            factor, done = excess.factor(observed, lambdas, Tail.of(density, thetas, some)), done + 1
-            settled = bool(np.abs(factor.values - last).max() < _SETTLED)
-            near = posterior.draws(counts * factor.values, count=_DRAWS)
-            if settled or done == excess.rounds:
-                all_counts = counts_of(centre, by_distance=False) * factor.values
-                nats = accounted(posterior.draws(all_counts, count=_DRAWS) if by_distance else near, factor.values)
-                return _Fit(factor, near, posterior, nats, done, settled, by_distance)
-            last = factor.values
-
-    def accounted(near: np.ndarray, kept: np.ndarray) -> float:
-        """How well all observations are accounted for by a model and what it leaves out, in nats."""
-        logs = -losses_at(near, prior, loss)[1].clip(-_MOST, _MOST)
-        return account.nats(log_sum_exp(logs, axis=0) - np.log(len(near)), kept)
-
-    centre = fit_centre(some)
+    loss, centre = NLELoss(density, jnp.asarray(some)), fit_centre(some)
     account = Account.of(some, centre)
-    loss = NLELoss(density, jnp.asarray(some))
-    found = search(prior, _unaccounted, 0, loss, jnp.asarray(account.log_beside))
-    tight = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
-    of_middle, of_found = (Recounted(prior, loss, seed=seed) for _ in range(2))
-    middle = settle(centre, of_middle.draws(tight, count=_DRAWS), of_middle, by_distance=True)
-    fits = [
-        middle,
-        settle(centre, middle.near, of_middle, by_distance=False),
-        settle(centre, np.asarray(prior.unconstrain(jnp.asarray(found)))[None], of_found, by_distance=False),
-    ]
-    best = max(fits, key=lambda fit: fit.nats)
-    disputed = any(_apart(best, fit) for fit in fits if fit.nats > best.nats - _RIVAL)
-    kept = best.factor.values > _KEPT
+    start = _Doubtful(loss, jnp.asarray(account.log_beside))
+    visited = Recounted(prior, loss, start=start, seed=seed)
+    found = _Beliefs.of(visited, account, excess)
+    kept = found.good > _KEPT
     if _MAJORITY * len(some) < kept.sum() < len(some):
-        other = fit_centre(_banished(some, ~kept, centre))
-        again = settle(other, best.near, best.posterior, by_distance=best.by_distance)
-        if again.nats > best.nats - _WORSE:
-            centre, best = other, again
+        centre = fit_centre(_banished(some, ~kept, centre))
+        account = Account.of(some, centre)
+        found = _Beliefs.of(visited, account, excess)
+    values = sharpened(found.good)
+    population = visited.population(counting(values))
+    near, fixed = resample(population, 1.0, _DRAWS), Moments.of(population)
+    theta = constrain_rows(prior, near)
     if len(x) > len(some):
-        thetas = constrain_rows(prior, best.near[::3])
-        best = best._replace(factor=factor_of_all(excess, density, thetas, x, rows, centre))
-    theta = constrain_rows(prior, best.near)
-    return Suspects(best.factor, centre, best.near, density, theta, best.rounds, best.settled, disputed)
+        few = theta[:: _DRAWS // _FEWER]
+        values = sharpened(_good_elsewhere(density, few, x, rows, centre, account, found.good))
+        factor = explain_all(values, density, few, x, rows, centre)
+    else:
+        axes = revealing_axes(density, theta, some, centre) if x.shape[1] > JOINT else None
+        observed = smoothed(some, some, centre, LEVELS, np.arange(len(some)), axes)
+        lambdas = expected(density, theta, Places.of(some, centre, LEVELS, axes), observed.total)
+        factor = Factor.explained(values, observed, lambdas, Tail.of(density, theta, some))
+    return Suspects(factor, centre, near, density, theta, found.wider_than(fixed))
 
 
-def _apart(one: _Fit, other: _Fit) -> bool:
-    """Whether two fits distrust different observations."""
-    return bool((np.abs(one.factor.values - other.factor.values) > _KEPT).sum() >= _APART)
+def sharpened(good: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """What observations count, given the probability that they are good: those that are likely good, a little more.
+
+    Every observation of a tail has some probability to be an outlier, and to count each by it would cost a few percent
+    of the data.
+
+    Example:
+        >>> sharpened(np.array([0.0, 0.3, 0.5, 0.9, 1.0])).round(3).tolist()
+        [0.0, 0.3, 0.5, 0.988, 1.0]
+    """
+    return np.maximum(good, good**2 / (good**2 + (1 - good) ** 2))
 
 
-def factor_of_all(
-    excess: Excess,
+class _Beliefs(NamedTuple):
+    """What is believed of the observations, and of the parameter, by a likelihood that knows of outliers."""
+
+    good: Float[np.ndarray, " n"]
+    moments: Moments
+
+    @classmethod
+    def of(cls, visited: Recounted, account: Account, excess: Excess) -> "_Beliefs":
+        d = account.y.shape[1]
+
+        def explained(losses: Float[np.ndarray, "k n"]) -> Explained:
+            return account.explain(-losses.clip(-_MOST, _MOST), cost=excess.cost_in(d), clean=excess.clean)
+
+        moments = Moments.of(visited.population(lambda losses: -explained(losses).nats, rough=False))
+        used = moments.weights > _NEGLIGIBLE * moments.weights.max()
+        weights = moments.weights[used] / moments.weights[used].sum()
+        return cls(np.clip(weights @ explained(visited.losses[used]).good, 0.0, 1.0), moments)
+
+    def wider_than(self, fixed: Moments) -> float:
+        """How much larger variances have to be than those of a posterior with fixed counts; at least 1.
+
+        Half of what a normal posterior would need, as a power: what is uncertain is mostly one direction, and to widen
+        all of them in full cost more than it gained (docs/excess.md).
+        """
+        shift = self.moments.mean - fixed.mean
+        spread = self.moments.covariance + np.outer(shift, shift)
+        ratio = float(np.trace(np.linalg.solve(fixed.covariance, spread))) / len(shift)
+        return max(1.0, ratio) ** _ALLOWED
+
+
+class _Doubtful(Loss):
+    """Minus the log likelihood of a model that leaves a share of the observations to their neighbours."""
+
+    loss: NLELoss
+    beside: Float[Array, " n"]
+
+    def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
+        """The loss of each observation."""
+        logs = jnp.log1p(-_DOUBT) - self.loss.each(theta)
+        return -jnp.logaddexp(logs, jnp.log(_DOUBT) + self.beside)
+
+
+def _good_elsewhere(
+    density: MixtureDensity,
+    thetas: Float[np.ndarray, "draws d_theta"],
+    x: Float[np.ndarray, "n d_x"],
+    rows: Int[np.ndarray, " m"],
+    centre: LocationScatter,
+    account: Account,
+    good: Float[np.ndarray, " m"],
+) -> Float[np.ndarray, " n"]:
+    """The probability that each observation is good, given that of those in `rows`."""
+    share = (good.sum() + 0.5) / (len(good) + 1)
+    odds = np.log(share) - np.log1p(-share) + account.log_volume
+    blocks = []
+    for start in range(0, len(x), _ROWS):
+        block = x[start : start + _ROWS]
+        beside = account.log_beside_outliers(whitened(block, centre), good) - odds
+        missing = _ROWS - len(block)
+        blocks.append((np.pad(block, ((0, missing), (0, 0)), mode="edge"), np.pad(beside, (0, missing))))
+    parts = [
+        part
+        for start in range(0, len(blocks), _AT_ONCE)
+        for part in call_each(_good_in_block, blocks[start : start + _AT_ONCE], thetas, density)
+    ]
+    everywhere = np.concatenate(parts)[: len(x)]
+    everywhere[rows] = good
+    return everywhere
+
+
+def _good_in_block(x: Array, log_beside: Array, thetas: Array, density: MixtureDensity) -> Array:
+    loss = NLELoss(density, x)
+    return jax.lax.map(lambda theta: jax.nn.sigmoid(-loss.each(theta) - log_beside), thetas).mean(axis=0)
+
+
+def explain_all(
+    values: Float[np.ndarray, " n"],
     density: MixtureDensity,
     thetas: Float[np.ndarray, "draws d_theta"],
     x: Float[np.ndarray, "n d_x"],
     rows: Int[np.ndarray, " m"],
     centre: LocationScatter,
 ) -> Factor:
-    """The factor of every observation, compared with those in `rows`; columns by cells, all together in blocks."""
+    """The evidence for what every observation counts, compared with those in `rows`: in cells, and in blocks."""
     own, some, d = np.zeros(len(x)), x[rows], x.shape[1]
     own[rows] = 1
     axes = revealing_axes(density, thetas, some, centre) if d > JOINT else None
-    lines, tail = _by_cells(excess, density, thetas, x, some, centre, axes), Tail.of(density, thetas, x)
+    lines, tail = _by_cells(density, thetas, x, some, centre, axes), Tail.of(density, thetas, x)
     several = 0 if axes is None else len(axes)
     views, spread = view_columns(d, several), spreads(d, several)
     step, factors = _AT_ONCE * _ROWS, []
@@ -224,15 +263,15 @@ def factor_of_all(
         mine = slice(start, start + step)
         found = [(others[:, index[mine]], model[:, index[mine]]) for others, model, index in lines]
         if 1 < d <= JOINT:
-            found.insert(0, _together(excess, density, thetas, x[mine], some, centre))
+            found.insert(0, _together(density, thetas, x[mine], some, centre))
         others, model = (np.stack(parts) for parts in zip(*found, strict=True))
         observed = Smoothed(np.maximum(others - own[mine], 0), len(some) - 1, views, spread)
-        factors.append(excess.factor(observed, observed.total * model, Tail(*(each[mine] for each in tail))))
+        here = Tail(*(each[mine] for each in tail))
+        factors.append(Factor.explained(values[mine], observed, observed.total * model, here))
     return Factor(*(np.concatenate(parts) for parts in zip(*factors, strict=True)))
 
 
 def _by_cells(
-    excess: Excess,
     density: MixtureDensity,
     thetas: np.ndarray,
     x: np.ndarray,
@@ -244,19 +283,18 @@ def _by_cells(
     found, at, first = [], [], int(1 < x.shape[1] <= JOINT)
     alone = LocationScatter.from_scatter(np.zeros(1), np.eye(1), centre.estimator)
     for line, others in zip(views_of(x, centre, axes)[first:], views_of(some, centre, axes)[first:], strict=True):
-        cells = Cells.of(line, alone, min(excess.levels) / _FINER)
+        cells = Cells.of(line, alone, min(LEVELS) / _FINER)
         at.append(cells.x[:, 0])
-        found.append((kernel_sums(cells.x, others, excess.levels), cells.of_row))
+        found.append((kernel_sums(cells.x, others, LEVELS), cells.of_row))
     most = max(map(len, at))
     y = jnp.asarray(np.stack([np.pad(one, (0, most - len(one)), mode="edge") for one in at]))
-    places = Places.of(x[:1], centre, excess.levels, axes)
+    places = Places.of(x[:1], centre, LEVELS, axes)
     places = places._replace(joint=y.T) if len(at) == 1 else places._replace(joint=None, lines=y)
     model = expected(density, thetas, places, 1)
     return [(others, one, index) for (others, index), one in zip(found, model, strict=True)]
 
 
 def _together(
-    excess: Excess,
     density: MixtureDensity,
     thetas: np.ndarray,
     x: np.ndarray,
@@ -265,9 +303,9 @@ def _together(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What observations and model add at observations `x` in all columns together."""
     blocks = np.concatenate([x, np.repeat(x[:1], -len(x) % _ROWS, axis=0)]).reshape(-1, _ROWS, x.shape[1])
-    places = [Places.of(block, centre, excess.levels)._replace(lines=None) for block in blocks]
+    places = [Places.of(block, centre, LEVELS)._replace(lines=None) for block in blocks]
     others = views_of(some, centre)[0]
-    parts = call_each(_joint, [(one, others, density, thetas, excess.levels) for one in places])
+    parts = call_each(_joint, [(one, others, density, thetas, LEVELS) for one in places])
     sums, model = (np.concatenate(part, axis=1)[:, : len(x)] for part in zip(*parts, strict=True))
     return sums, model
 
@@ -283,15 +321,6 @@ def _margin(theta: Float[Array, " d_theta"], density: MixtureDensity, column: In
     log_weights, means, covariances = density.mixture(density.scale_theta(theta))
     scale, centre = density.scale_x.scale[column], density.scale_x.centre[column]
     return log_weights, centre + scale * means[:, column], scale**2 * covariances[:, column, column]
-
-
-def _unaccounted(
-    u: Float[Array, " d"], prior: UnconstrainedPrior, loss: NLELoss, beside: Float[Array, " n"]
-) -> Float[Array, ""]:
-    """Minus the log likelihood of a parameter that leaves a share of the observations to their neighbours."""
-    logs = jnp.log1p(-_DOUBT) - loss.each(prior.constrain(u))
-    total = jnp.logaddexp(logs, jnp.log(_DOUBT) + beside).sum()
-    return jnp.where(jnp.isnan(total), jnp.inf, -total)
 
 
 def _banished(

@@ -175,7 +175,7 @@ class BatchRecipe(NamedTuple):
     def _calibrated(self, part: Part) -> Part:
         problem = self._problem(part)
         result = self.calibration.calibrate(problem, seed=self.seed)
-        check, beta = self.checked(problem, self.prior, result.beta, self.seed, lower=True)
+        check, beta = self.checked(problem, self.prior, result.beta, self.seed, lower=1.0)
         return part._replace(beta=beta, calibration=result, check=check)
 
     @double_precision
@@ -184,7 +184,7 @@ class BatchRecipe(NamedTuple):
         target, draws = problem.draw(part.beta, self.seed)
         check = part.check
         if check is None:
-            check, _ = self.checked(problem, self.prior, part.beta, self.seed, lower=False)
+            check, _ = self.checked(problem, self.prior, part.beta, self.seed, lower=None)
         r_hat, ess_bulk, ess_tail = diagnose(draws.positions)
         return GeneralisedPosterior(
             self.provenance,

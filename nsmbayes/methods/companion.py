@@ -41,7 +41,7 @@ class Companion(NLE):
     ) -> Suspects:
         """Which observations are more than the model explains."""
         noisy = recipe.dequantise(x)
-        return find_suspects(excess, unconstrained(prior), self.mixture, noisy, recipe.weight, recipe.centre, seed)
+        return find_suspects(excess, unconstrained(prior), self.mixture, noisy, recipe.centre, seed)
 
     def saved_arrays(self) -> dict[str, np.ndarray]:
         """What it has learnt, under names of its own."""

@@ -35,7 +35,7 @@ from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import MANY, compress, trimmed_fit
 from nsmbayes.scatter import ESTIMATORS, LocationScatter, beside_atoms, fit_guided, fit_location_scatter
 from nsmbayes.surrogates import Density, MixtureDensity, NoisyFlow, require_smooth
-from nsmbayes.suspects import Suspects, find_suspects
+from nsmbayes.suspects import Suspects, find_suspects, wider_for
 from nsmbayes.training import Augment, correlated_noise
 from nsmbayes.weights import IMQ, Excess, PlateauIMQ, Weight, Weighting, as_excess, as_weight
 
@@ -155,7 +155,7 @@ class NSMBayes(LikelihoodMethod):
             dequantised = self._reined_in(dequantised)
         if np.isnan(x).any():
             return self._with_missing(x, dequantised, beta, weight, seed)
-        suspects = self._suspects(dequantised, weight, seed)
+        suspects = self._suspects(dequantised, seed)
         setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
         multiples = None if suspects is None else suspects.factor.values
         chosen = 1.0 if beta is None else checks.positive(beta, "beta")
@@ -176,7 +176,8 @@ class NSMBayes(LikelihoodMethod):
             result = self.calibration.calibrate(problem, seed=seed)
             chosen = result.beta
         test = self._test_for(setting, dequantised, multiples)
-        check, chosen = self._checked(problem, self.support, chosen, seed, lower=result is not None, test=test)
+        lower = None if result is None else wider_for(suspects)
+        check, chosen = self._checked(problem, self.support, chosen, seed, lower=lower, test=test)
         if isinstance(problem, CompressedProblem):
             compression = problem.check(chosen, seed)
         return self._posterior(
@@ -200,13 +201,14 @@ class NSMBayes(LikelihoodMethod):
         beta: float,
         seed: int,
         *,
-        lower: bool,
+        lower: float | None,
         test: SurrogateTest | None = None,
     ) -> tuple[SurrogateCheck | None, float]:
         """What held-out simulations say about the surrogate at the posterior, and a learning rate that allows for it.
 
-        Without `lower` the learning rate stays as it is. Where `test`, that of the loss of this data set, has enough
-        simulations near the posterior, the loss of the problem is corrected by them.
+        `lower` is how much larger variances have to be for other reasons; with None the learning rate stays as it is.
+        Where `test`, that of the loss of this data set, has enough simulations near the posterior, the loss of the
+        problem is corrected by them.
         """
         stage("checking the surrogate")
         theta = constrain_rows(prior, problem.draw(beta, seed).draws.flat)
@@ -215,11 +217,13 @@ class NSMBayes(LikelihoodMethod):
         check = None if test is None else test.correct(*facts)
         if check is None:
             if (general := self.surrogate_test()) is None:
-                return None, beta
+                return None, beta / (1.0 if lower is None else lower)
             check = general.check(*facts)
         if (correction := check.total) is not None:
             problem.correct(correction, beta, seed)
-        return (check._replace(applied=True), beta / check.wider) if lower else (check, beta)
+        if lower is None:
+            return check, beta
+        return check._replace(applied=True), beta / (check.wider + lower - 1)
 
     def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
         if not isinstance(self.density, MixtureDensity) or not self.whiten:
@@ -254,7 +258,7 @@ class NSMBayes(LikelihoodMethod):
         """The posterior of observations with missing cells; see `losses.missing`."""
         density = as_mixture(self.density)
         whole = completed(self.support, density, dequantised, seed)
-        suspects = self._suspects(whole, weight, seed)
+        suspects = self._suspects(whole, seed)
         centre = self._location_scatter(whole) if suspects is None else suspects.centre
         weighting = MarginalWeighting(self.weight if weight is None else as_weight(weight), centre)
         setting = MarginalSetting(density, weighting, self.noise_levels, self.whiten)
@@ -266,7 +270,8 @@ class NSMBayes(LikelihoodMethod):
         if beta is None and self.calibration is not None:
             result = self.calibration.calibrate(problem, seed=seed)
             chosen = result.beta
-        check, chosen = self._checked(problem, self.support, chosen, seed, lower=result is not None)
+        lower = None if result is None else wider_for(suspects)
+        check, chosen = self._checked(problem, self.support, chosen, seed, lower=lower)
         options: dict[str, Any] = {"calibration": result, "suspects": suspects, "surrogate_check": check}
         return self._posterior(x, dequantised, setting, problem, beta=chosen, seed=seed, **options)
 
@@ -280,12 +285,11 @@ class NSMBayes(LikelihoodMethod):
     def _weight(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None) -> Weight:
         return (self.weight if weight is None else as_weight(weight)).for_columns(x.shape[1])
 
-    def _suspects(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None, seed: int) -> Suspects | None:
+    def _suspects(self, x: Float[np.ndarray, "n d_x"], seed: int) -> Suspects | None:
         """Which observations are more than the model explains, where that can be asked."""
         if self.excess is None or not isinstance(self.density, MixtureDensity):
             return None
-        weight = self._weight(x, weight)
-        return find_suspects(self.excess, self.support, self.density, x, weight, self._location_scatter, seed)
+        return find_suspects(self.excess, self.support, self.density, x, self._location_scatter, seed)
 
     def _location_scatter(self, x: Float[np.ndarray, "n d_x"]) -> LocationScatter:
         centre = self._fitted_centre(x)

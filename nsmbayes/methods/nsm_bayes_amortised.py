@@ -35,7 +35,7 @@ from nsmbayes.samplers.compiled import Effort
 from nsmbayes.samplers.independence import FEW
 from nsmbayes.samplers.summaries import ACCEPTED
 from nsmbayes.surrogates import MDN, Density, MixtureDensity, SbiMDN
-from nsmbayes.suspects import find_suspects
+from nsmbayes.suspects import find_suspects, wider_for
 from nsmbayes.weights import Weight, overall_many
 
 _MANY = 8  # data sets: fewer are not worth the compilation
@@ -259,9 +259,7 @@ class NSMBayesAmortised(NSMBayes):
             dequantised = self._reined_in(dequantised)
         suspects = None
         if excess and self.excess is not None:
-            suspects = find_suspects(
-                self.excess, support, self._mixture, dequantised, chosen_weight, self._location_scatter, seed
-            )
+            suspects = find_suspects(self.excess, support, self._mixture, dequantised, self._location_scatter, seed)
         setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
         multiples = np.ones(len(x)) if suspects is None else suspects.factor.values
         near = self._pilot(support, setting, dequantised, seed) if suspects is None else suspects.near
@@ -273,7 +271,8 @@ class NSMBayesAmortised(NSMBayes):
             result = self.calibration.calibrate(problem, seed=seed)
             rate = result.beta
         test = self._test_for(setting, dequantised, multiples)
-        check, rate = self._checked(problem, support, rate, seed, lower=result is not None, test=test)
+        lower = None if result is None else wider_for(suspects)
+        check, rate = self._checked(problem, support, rate, seed, lower=lower, test=test)
         target, draws = problem.draw(rate, seed)
         sampling = Sampling(target, draws, summary.checked(constrain_rows(support, draws.flat), rate))
         if sampling.summary.error > ACCEPTED:

@@ -1,8 +1,11 @@
-"""Rough draws of posteriors that differ only in what each observation counts.
+"""Rough draws of posteriors that differ only in what is made of the losses of the observations.
 
-Where the loss of every observation is kept at the parameters that were visited, that of other counts is one product
-with a matrix: often no parameter has to be visited again.
+Where the loss of every observation is kept at the parameters that were visited, another total of them costs next to
+nothing: often no parameter has to be visited again.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,68 +18,117 @@ from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses import Loss
 from nsmbayes.priors import UnconstrainedPrior
-from nsmbayes.samplers.independence import adapt, effective_draws, resample
+from nsmbayes.samplers.independence import adapt, effective_draws, log_weights_of
 from nsmbayes.samplers.strategy import rough_stage, rough_start, thorough_draws
-from nsmbayes.samplers.students import Population
+from nsmbayes.samplers.students import Population, around
 from nsmbayes.samplers.target import Target
 
-_ENOUGH = 0.4  # of a stage's draws, effectively: what was visited then serves for other counts
+Total = Callable[[Float[np.ndarray, "k n"]], Float[np.ndarray, " k"]]
+"""From the losses of all observations at k parameters to a total for each parameter."""
+
+_ENOUGH = 0.4  # of a stage's draws, effectively: what was visited then serves for another total
 _NEVER = 1e300  # loss of an observation that cannot happen
+_THOROUGH = 400  # draws where rough ones failed
 
 
 class Recounted:
-    """The posterior of a loss at beta = 1, with counts that change from call to call; it remembers what was visited.
+    """The posterior of a loss at beta = 1, with totals that change from call to call; it remembers what was visited.
+
+    `start` is a loss like the first total, by which modes are found where there are many parameters, and which chains
+    sample where nothing else works.
 
     Example:
         >>> from nsmbayes.priors import GaussianPrior, unconstrained
         >>> class Squares(Loss):
         ...     def each(self, theta):
         ...         return 0.5 * (theta - jnp.array([1.0, 3.0, 50.0])) ** 2
-        >>> posterior = Recounted(unconstrained(GaussianPrior(np.zeros(1), 100 * np.eye(1))), Squares(), seed=0)
-        >>> bool(abs(posterior.draws(np.array([1.0, 1.0, 0.0]), count=60).mean() - 2) < 0.3)
+        >>> prior = unconstrained(GaussianPrior(np.zeros(1), 100 * np.eye(1)))
+        >>> visited = Recounted(prior, Squares(), start=Squares(), seed=0)
+        >>> def mean(counts):
+        ...     return float(Moments.of(visited.population(counting(np.array(counts)))).mean[0])
+        >>> abs(mean([1.0, 1.0, 0.0]) - 2) < 0.3
         True
-        >>> visited = posterior.visited
-        >>> bool(abs(posterior.draws(np.array([1.0, 0.9, 0.0]), count=60).mean() - 2) < 0.3)
-        True
-        >>> posterior.visited == visited
-        True
+        >>> before = visited.visited
+        >>> abs(mean([1.0, 0.9, 0.0]) - 2) < 0.3, visited.visited == before
+        (True, True)
     """
 
-    def __init__(self, prior: UnconstrainedPrior, loss: Loss, *, seed: int):
-        self._prior, self._loss, self._seed = prior, loss, seed
+    def __init__(self, prior: UnconstrainedPrior, loss: Loss, *, start: Loss, seed: int):
+        self._prior, self._loss, self._start, self._seed = prior, loss, start, seed
         self._losses: list[Float[np.ndarray, "k n"]] = []  # of each observation at what was visited
         self._population: Population | None = None
+        self._final = False  # whether chains were the last resort
 
     @property
     def visited(self) -> int:
         """Number of parameters at which losses were computed."""
         return sum(map(len, self._losses))
 
+    @property
+    def losses(self) -> Float[np.ndarray, "visited n"]:
+        """Of every observation at every parameter that was visited."""
+        return np.concatenate(self._losses)
+
     @double_precision
-    def draws(self, counts: Float[np.ndarray, " n"], *, count: int) -> Float[np.ndarray, "count d"]:
-        """Some draws: of what was visited before, weighed for these counts; if that is not enough, of more stages."""
+    def population(self, total: Total, *, rough: bool = True) -> Population:
+        """What was visited, weighed for this total; of more stages, if that is not enough.
+
+        Without `rough` the mixtures that propose have as many components as those of a sampler.
+        """
         key_start, key = jax.random.split(jax.random.fold_in(seed_key(self._seed), self.visited))
         size, before = rough_stage(self._prior.dim), self._population
         if before is not None:
-            before = before._replace(losses=counted_losses(np.concatenate(self._losses), counts))
-            if effective_draws(before, 1.0) >= _ENOUGH * size:
-                return resample(before, 1.0, count)
+            before = before._replace(losses=total(self.losses))
+            if self._final or effective_draws(before, 1.0) >= _ENOUGH * size:
+                return before
         candidates = np.asarray(self._prior.sample(key_start, size))
-        target = Target(self._prior, _Counted(self._loss, jnp.asarray(counts)), jnp.asarray(1.0))
+        target = Target(self._prior, self._start, jnp.asarray(1.0))
         first = rough_start(target, candidates) if before is None else None
         seen = list(self._losses)
 
         def evaluate(positions: Float[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray]:
             log_priors, losses = losses_at(positions, self._prior, self._loss)
             seen.append(losses)
-            return log_priors, counted_losses(losses, counts)
+            return log_priors, total(losses)
 
         try:
-            found = adapt(evaluate, candidates, beta=1.0, key=key, first=first, before=before, rough=True)
+            found = adapt(evaluate, candidates, beta=1.0, key=key, first=first, before=before, rough=rough)
         except ConvergenceError:
-            return thorough_draws(target, count=count, seed=self._seed)
+            return self._by_chains(target, total)
         self._population, self._losses = found, seen
-        return resample(found, 1.0, count)
+        return found
+
+    def _by_chains(self, target: Target, total: Total) -> Population:
+        """Draws of the loss to begin with, weighed for another total."""
+        draws = thorough_draws(target, count=_THOROUGH, seed=self._seed)
+        log_priors, losses = losses_at(draws, self._prior, self._loss)
+        starts = map_rows(_total, draws, self._prior, self._start)
+        self._losses, self._final = [losses], True
+        self._population = Population(draws, log_priors, total(losses), log_priors - starts, (), around(draws))
+        return self._population
+
+
+class Moments(NamedTuple):
+    """Mean and covariance of the posterior that a population is weighed for, unconstrained, and its weights."""
+
+    mean: Float[np.ndarray, " d"]
+    covariance: Float[np.ndarray, "d d"]
+    weights: Float[np.ndarray, " k"]
+
+    @classmethod
+    def of(cls, population: Population) -> "Moments":
+        """At beta = 1."""
+        logs = log_weights_of(population, 1.0)
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        mean = weights @ population.positions
+        offsets = population.positions - mean
+        return cls(mean, (weights[:, None] * offsets).T @ offsets, weights)
+
+
+def counting(counts: Float[np.ndarray, " n"]) -> Total:
+    """The total in which each observation counts so much; infinite where one that counts cannot happen."""
+    return lambda losses: counted_losses(losses, counts)
 
 
 def counted_losses(losses: Float[np.ndarray, "k n"], counts: Float[np.ndarray, " n"]) -> Float[np.ndarray, " k"]:
@@ -97,12 +149,5 @@ def _each(u: Float[Array, " d"], prior: UnconstrainedPrior, loss: Loss) -> tuple
     return prior.log_prob(u), loss.each(prior.constrain(u))
 
 
-class _Counted(Loss):
-    """A loss with what each observation counts."""
-
-    loss: Loss
-    counts: Float[Array, " n"]
-
-    def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
-        """The loss of each observation."""
-        return jnp.where(self.counts > 0, self.counts * self.loss.each(theta), 0.0)
+def _total(u: Float[Array, " d"], prior: UnconstrainedPrior, loss: Loss) -> Array:
+    return loss(prior.constrain(u))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 8
+FORMAT = 9
 """What `write_model` writes."""
 
 Document = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -115,6 +115,13 @@ def _from_format_7(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     return header | {"format": 8}, arrays
 
 
+def _from_format_8(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """In format 8 what observations count by number was found in another way, which had options of its own."""
+    if header.get("config", {}).get("excess"):
+        header = header | {"config": header["config"] | {"excess": {"kind": "excess"}}}
+    return header | {"format": 9}, arrays
+
+
 MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
     1: _from_format_1,
     2: _from_format_2,
@@ -123,5 +130,6 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document
     5: _from_format_5,
     6: _from_format_6,
     7: _from_format_7,
+    8: _from_format_8,
 }
 """From each older format to the next."""

@@ -1,16 +1,20 @@
-"""How well a fitted model and the rows that it leaves out account for all observations together, in nats.
+"""Observations of which some are not the model's: each may be a draw of the model, or be left to its neighbours.
 
-A model q that trusts a share p of the observations says nothing of the others. So that models which leave out different
-rows can be compared, each is given what is not its own to be described by its neighbours, without itself:
+Under a model q, all observations together have the density
 
-    log prod_i { p q(x_i) + (1 - p) r_i },
-    r_i = { sum_{j != i} (1 - v_j) K(x_i - x_j) + b(x_i) } / { sum_{j != i} (1 - v_j) + 1 },
+    prod_i { p q(x_i) + (1 - p) r_i },
+    r_i = { sum_{j != i} (1 - g_j) K(x_i - x_j) + b(x_i) } / { sum_{j != i} (1 - g_j) + 1 },
 
-with v_j what is left of the weight of row j, K the mean of Gaussian kernels of several widths, and b a very wide
-Cauchy distribution for a row without neighbours. A model that stretches to explain a group of outliers predicts rows in
-the gap before it that are not there, and pays for them; one that leaves out its own tail must describe scattered
-rows by their neighbours, and pays for that. Few outliers are more likely than many: k of them have the prior
-probability 0.9^k / (1 + k), up to a constant.
+with g_i = p q(x_i) / { p q(x_i) + (1 - p) r_i } the probability that row i is the model's, p their mean, K the mean of
+Gaussian kernels of several widths, and b a very wide Cauchy distribution for a row without neighbours: outliers are
+described by the other outliers. g and r determine each other; they are found by expectation maximisation. A model that
+stretches to explain a group of outliers predicts rows in the gap before it that are not there, and pays for them; one
+that leaves out its own tail must describe scattered rows by their neighbours, and pays for that. Few outliers are more
+likely than many: k of them, at most half of the rows, have the prior probability exp(-cost k) / (1 + k), up to a
+constant, and with probability `clean` there are none.
+
+As a function of the parameter of q this is a likelihood that knows of outliers, and does not need to know which rows
+they are.
 """
 
 import math
@@ -25,53 +29,108 @@ from nsmbayes.scatter import LocationScatter
 _WIDTHS, _WIDE = (0.2, 0.8, 3.2), 10.0  # of the kernels, and of the Cauchy distribution, in robust scales
 _FAR = 1e6  # scales beyond which a place is no longer told from another
 _LEAST = 1e-300  # density
-_EACH = 0.1  # nats for an outlier more
+_DOUBT = 0.3  # share of outliers that is assumed at first
+_STEPS = 6  # of expectation maximisation
+_HALF, _BEYOND = 0.5, 2.0  # share of outliers from which on each costs so many nats more
+_LOG_RANGE = 600.0  # nats, relative to a density of one in robust scales, that are told apart
+
+
+class Explained(NamedTuple):
+    """Observations under many models."""
+
+    nats: Float[np.ndarray, " k"]
+    """The log density of all observations together under each of them, in robust scales."""
+    good: Float[np.ndarray, "k n"]
+    """The probability that an observation is a draw of the model."""
 
 
 class Account(NamedTuple):
     """What describes observations without a model: their neighbours."""
 
+    y: Float[np.ndarray, "n d"]
+    """The observations in coordinates whitened by location and scatter."""
     kernels: Float[np.ndarray, "n n"]
-    """K(x_i - x_j), with zeros on the diagonal."""
+    """K(y_i - y_j), with zeros on the diagonal; in single precision, since products with it take most of the time."""
     alone: Float[np.ndarray, " n"]
-    """b(x_i)."""
+    """b(y_i)."""
     log_volume: float
     """Of the unit of both densities, in units of x."""
 
     @classmethod
     def of(cls, x: Float[np.ndarray, "n d"], centre: LocationScatter) -> "Account":
         """In coordinates whitened by location and scatter."""
-        d = x.shape[1]
-        y = np.clip((x - np.asarray(centre.location)) @ np.asarray(centre.inverse).T, -_FAR, _FAR)
-        squares = sum(np.square(column[:, None] - column) for column in y.T)
-        kernels = np.mean([np.exp(-0.5 * squares / h**2) / (h * math.sqrt(2 * math.pi)) ** d for h in _WIDTHS], axis=0)
+        y = whitened(x, centre)
+        kernels = kernels_between(y, y)
         np.fill_diagonal(kernels, 0)
-        half = (1 + d) / 2
-        logs = gammaln(half) - half * np.log(math.pi) - d * math.log(_WIDE)
-        alone = np.exp(logs - half * np.log1p(np.square(y).sum(axis=1) / _WIDE**2))
-        return cls(kernels, alone, float(np.linalg.slogdet(np.asarray(centre.factor))[1]))
+        return cls(
+            y, kernels.astype(np.float32), density_alone(y), float(np.linalg.slogdet(np.asarray(centre.factor))[1])
+        )
 
     @property
     def log_beside(self) -> Float[np.ndarray, " n"]:
         """The log density of each observation, in units of x, by all others: what is known without a model."""
         return np.log(np.maximum((self.kernels.sum(axis=1) + self.alone) / len(self.alone), _LEAST)) - self.log_volume
 
-    def nats(self, log_q: Float[np.ndarray, " n"], kept: Float[np.ndarray, " n"]) -> float:
-        """The log probability of all observations under a model, and of what it leaves out.
+    def explain(self, log_q: Float[np.ndarray, "k n"], *, cost: float, clean: float) -> Explained:
+        """All observations under models that have these log densities, in units of x, at each of them.
 
         Example:
             >>> from nsmbayes.scatter import fit_location_scatter
             >>> rng = np.random.default_rng(0)
             >>> x = np.concatenate([rng.standard_normal(70), rng.standard_normal(30) + 12])[:, None]
-            >>> account = Account.of(x, fit_location_scatter(x))
-            >>> def normal(mean, sd):
-            ...     return -0.5 * ((x[:, 0] - mean) / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))
-            >>> without = account.nats(normal(0, 1), np.repeat([1.0, 0.0], [70, 30]))
-            >>> without > account.nats(normal(4, 6), np.ones(100)) + 20
-            True
+            >>> mean, sd = np.array([[0.0], [4.0]]), np.array([[1.0], [6.0]])
+            >>> log_q = -0.5 * ((x[:, 0] - mean) / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))
+            >>> nats, good = Account.of(x, fit_location_scatter(x)).explain(log_q, cost=0.2, clean=0.05)
+            >>> bool(nats[0] > nats[1] + 20), good[0, [0, 99]].round(1).tolist()
+            (True, [1.0, 0.0])
         """
-        left, n = 1 - kept, len(kept)
-        beside = (self.kernels @ left + self.alone) / (left.sum() - left + 1)
-        share = (kept.sum() + 0.5) / (n + 1)
-        found = share * np.exp(np.clip(log_q + self.log_volume, -700, 700)) + (1 - share) * beside
-        return float(np.log(np.maximum(found, _LEAST)).sum() - np.log1p(left.sum()) - _EACH * left.sum())
+        n = len(self.alone)
+        logs = np.clip(np.nan_to_num(log_q, nan=-np.inf) + self.log_volume, -_LOG_RANGE, _LOG_RANGE)
+        q = np.exp(logs)
+        beside = np.exp(self.log_beside + self.log_volume)
+        good = (1 - _DOUBT) * q / ((1 - _DOUBT) * q + _DOUBT * beside)
+        ours = theirs = left = q
+        for step in range(_STEPS + 1):
+            left = 1 - good
+            total = left.sum(axis=1, keepdims=True)
+            share = (n - total + 0.5) / (n + 1)
+            ours = share * q
+            theirs = (1 - share) * (left.astype(np.float32) @ self.kernels + self.alone) / (total - left + 1)
+            good = ours / (ours + (math.exp(-cost) if step < _STEPS else 1.0) * theirs)
+        k = left.sum(axis=1)
+        nats = np.log(np.maximum(ours + theirs, _LEAST)).sum(axis=1)
+        nats -= np.log1p(k) + cost * k + _BEYOND * np.maximum(k - _HALF * n, 0)
+        if clean == 0:
+            return Explained(nats, good)
+        all_good, some_bad = logs.sum(axis=1) + np.log(clean), nats + np.log1p(-clean)
+        both = np.logaddexp(all_good, some_bad)
+        return Explained(both, good + (1 - good) * np.exp(all_good - both)[:, None])
+
+    def log_beside_outliers(self, y: Float[np.ndarray, "m d"], good: Float[np.ndarray, " n"]) -> np.ndarray:
+        """The log density of other rows, in robust scales, by those of these that are outliers."""
+        some = good < 1 - 1e-6
+        sums = kernels_between(y, self.y[some]) @ (1 - good[some]) + density_alone(y)
+        return np.log(np.maximum(sums / ((1 - good).sum() + 1), _LEAST))
+
+
+def whitened(x: Float[np.ndarray, "n d"], centre: LocationScatter) -> Float[np.ndarray, "n d"]:
+    """Observations in robust scales."""
+    return np.clip((x - np.asarray(centre.location)) @ np.asarray(centre.inverse).T, -_FAR, _FAR)
+
+
+def kernels_between(y: Float[np.ndarray, "n d"], other: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
+    """K(y_i - y_j), a density of unit mass."""
+    d = y.shape[1]
+    squares = np.zeros((len(y), len(other)))
+    for column, others in zip(y.T, other.T, strict=True):
+        squares += np.square(column[:, None] - others)
+    parts = [np.exp(-0.5 / h**2 * squares) / (h * math.sqrt(2 * math.pi)) ** d for h in _WIDTHS]
+    return np.mean(parts, axis=0)
+
+
+def density_alone(y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    """b(y): a Cauchy distribution."""
+    d = y.shape[1]
+    half = (1 + d) / 2
+    logs = gammaln(half) - half * np.log(math.pi) - d * math.log(_WIDE)
+    return np.exp(logs - half * np.log1p(np.square(y).sum(axis=1) / _WIDE**2))

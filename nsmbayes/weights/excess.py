@@ -1,19 +1,15 @@
-"""Excess: where observations are more than the fitted model explains, they are distrusted by number.
+"""Excess: observations that are more than the fitted model explains are distrusted, and the evidence for it.
 
-A weight by distance cannot know a cluster, a stuck sensor or a second population: they are not far, but too many. So
-the data, smoothed by a Gaussian kernel of width h, are compared with the equally smoothed model. In units of what one
-observation adds at its own place, N_h(i) is what the others add at observation i and lambda_h(i) what the model lets
-expect of them:
+A weight by distance cannot know a cluster, a stuck sensor or a second population: they are not far, but too many. What
+each observation counts is the probability that it is a draw of the model and not one of the outliers, which describe
+one another (`accounts`, `suspects`). Why it counts less is told by comparing the data, smoothed by a Gaussian kernel of
+width h, with the equally smoothed model. In units of what one observation adds at its own place, N_h(i) is what the
+others add at observation i and lambda_h(i) what the model lets expect of them:
 
     R_h(i) = (1 + N_h(i)) / (1 + lambda_h(i))
 
-is a Pearson residual plus one (Markatou, Basu and Lindsay 1998). A lone observation in a tail has R = 1: whether it is
-too far is a matter of distance. The largest excess over several widths, jointly and column by column, gives the factor
-
-    v(i) = 1 / (1 + 4 max(R_h(i) - t_h(i), 0)^2),
-
-by which the observation's loss is multiplied. The threshold t is `Excess.threshold`, or more where chance alone
-would exceed that.
+is a Pearson residual plus one (Markatou, Basu and Lindsay 1998), by several widths, jointly and column by column. A
+lone observation in a tail has R = 1: whether it is too far is told by `tails`.
 """
 
 import math
@@ -38,58 +34,43 @@ JOINT = 5
 """Columns up to which observations are compared with the model jointly: kernels are blind in more dimensions."""
 ACROSS = -2
 """What stands for a column where several are combined: see `projections`."""
+LEVELS = (0.2, 0.4, 0.8, 1.6)
+"""Widths of the kernels, in units of the robust scale of the observations."""
 _CHANCE, _EXTRA = 3.5, 1.5  # standard deviations, and neighbours, that chance is allowed
-_SLOPE = 2.0  # half the weight is lost at an excess of one over it
 _FAR = 1e6  # scales beyond which a place is no longer told from another
 _BLOCK = 2000  # observations that are compared at once
 _HALF = 0.5  # of the weight: who loses more is told why
+_ALIKE = 2.0  # times as many as expected are called too many
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
 class Excess:
-    """How observations lose weight where they are more than the fitted model explains.
+    """How observations lose weight where they are more likely outliers than draws of the model.
 
     Args:
-        levels: widths of the kernels, in units of the robust scale of the observations.
-        threshold: the ratio of observed to expected up to which nothing is lost.
-        rounds: how often model and factor are fitted in turn, at most.
+        cost: what an outlier more costs, in nats, where x has one column: with more, few outliers are more likely than
+            many. Each further column costs twice as much.
+        clean: the probability, before the data are seen, that there is no outlier at all.
 
     Example:
-        >>> Excess(threshold=2.5).levels
-        (0.2, 0.4, 0.8, 1.6)
+        >>> Excess(cost=1.0).clean
+        0.05
     """
 
     kind: ClassVar[str] = "excess"
 
-    levels: tuple[float, ...] = (0.2, 0.4, 0.8, 1.6)
-    threshold: float = 2.0
-    rounds: int = 6
+    cost: float = 0.2
+    clean: float = 0.05
 
     def __post_init__(self):
-        levels = checks.vector(self.levels, "levels")
-        if len(levels) == 0 or (levels <= 0).any():
-            raise InputError(f"`levels` must be positive widths; got {tuple(levels.tolist())}.")
-        object.__setattr__(self, "levels", tuple(levels.tolist()))
-        if checks.real(self.threshold, "threshold") < 1:
-            raise InputError(f"`threshold` must be at least 1; got {self.threshold}.")
-        checks.integer(self.rounds, "rounds", at_least=1)
+        if checks.real(self.cost, "cost") < 0:
+            raise InputError(f"`cost` must be at least 0; got {self.cost}.")
+        checks.fraction(self.clean, "clean")
 
-    def factor(self, observed: "Smoothed", expected: Float[np.ndarray, "views levels k"], tail: "Tail") -> "Factor":
-        """The factor of each observation, and what it rests on."""
-        ratio = (1 + observed.others) / (1 + expected)
-        chance = 1 + (_CHANCE * np.sqrt(expected * observed.spread[:, None, None]) + _EXTRA) / (1 + expected)
-        over = np.maximum(ratio - np.maximum(self.threshold, chance), 0).reshape(-1, ratio.shape[2])
-        worst = over.argmax(axis=0)
-        rows = np.arange(len(worst))
-        view = np.where(over[worst, rows] > 0, worst // len(self.levels), 0)
-        return Factor(
-            tail.kept / (1 + (_SLOPE * over[worst, rows]) ** 2),
-            1 + observed.others.reshape(len(over), -1)[worst, rows],
-            1 + expected.reshape(len(over), -1)[worst, rows],
-            observed.columns[view],
-            *tail,
-        )
+    def cost_in(self, d: int) -> float:
+        """What an outlier more costs where x has d columns: the more columns, the more easily chance looks like one."""
+        return self.cost * (2 * d - 1)
 
 
 def as_excess(excess: Any) -> Excess | None:
@@ -98,7 +79,7 @@ def as_excess(excess: Any) -> Excess | None:
 
 
 class Factor(NamedTuple):
-    """What each observation counts by number, between 0 and 1, and the evidence: where the excess is largest."""
+    """What each observation counts, between 0 and 1, and the evidence: where the excess is largest."""
 
     values: Float[np.ndarray, " n"]
     found: Float[np.ndarray, " n"]
@@ -110,7 +91,30 @@ class Factor(NamedTuple):
     beyond: Float[np.ndarray, " n"]
     """How many as far out as it, or farther, the model lets expect."""
     kept: Float[np.ndarray, " n"]
-    """What that leaves of its weight."""
+    """What that would leave of its weight, if it were for its distance alone."""
+
+    @classmethod
+    def explained(
+        cls,
+        values: Float[np.ndarray, " k"],
+        observed: "Smoothed",
+        expected: Float[np.ndarray, "views levels k"],
+        tail: "Tail",
+    ) -> "Factor":
+        """These values, with the view and width in which the data exceed the model most, beyond chance."""
+        ratio = (1 + observed.others) / (1 + expected)
+        chance = 1 + (_CHANCE * np.sqrt(expected * observed.spread[:, None, None]) + _EXTRA) / (1 + expected)
+        over = np.maximum(ratio - chance, 0).reshape(-1, ratio.shape[2])
+        worst = over.argmax(axis=0)
+        rows = np.arange(len(worst))
+        view = np.where(over[worst, rows] > 0, worst // ratio.shape[1], 0)
+        return cls(
+            values,
+            1 + observed.others.reshape(len(over), -1)[worst, rows],
+            1 + expected.reshape(len(over), -1)[worst, rows],
+            observed.columns[view],
+            *tail,
+        )
 
     def evidence(self, row: int) -> str:
         """In words, for one observation."""
@@ -119,9 +123,9 @@ class Factor(NamedTuple):
         said = []
         if self.kept[row] < _HALF:
             said.append(f"too far for the model: {self.beyond[row]:.0e} so far out expected")
-        if self.values[row] < _HALF * self.kept[row]:
+        if self.found[row] > _ALIKE * self.expected[row]:
             said.append(f"too many{where}: {self.found[row]:.1f} alike, {self.expected[row]:.1f} expected")
-        return "; ".join(said)
+        return "; ".join(said) or f"an outlier with probability {1 - self.values[row]:.2f}, by all rows together"
 
 
 def tied(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
