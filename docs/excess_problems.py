@@ -184,8 +184,8 @@ def observe(name: str, kind: str, repeat: int, seed: int) -> Data:
     return Data(*contaminate(clean, kind, rng), truth)
 
 
-def trained(name: str, folder: Path) -> Any:
-    """The network of a problem, from the folder if it is there."""
+def trained(name: str, folder: Path, shift: int = 0) -> Any:
+    """The network of a problem, from the folder if it is there; otherwise with seeds of its own for every `shift`."""
     import nsmbayes as nsm
 
     path = folder / name
@@ -194,12 +194,12 @@ def trained(name: str, folder: Path) -> Any:
     if name in PROBLEMS:
         problem = PROBLEMS[name]
         prior = nsm.GaussianPrior(problem.mean, np.square(problem.sd))
-        theta = np.asarray(prior.sample((50_000,), seed=400))
-        x, steps = problem.simulator(np.random.default_rng([401, 17]), theta), problem.grid_steps
+        theta = np.asarray(prior.sample((50_000,), seed=400 + shift))
+        x, steps = problem.simulator(np.random.default_rng([401 + shift, 17]), theta), problem.grid_steps
     else:
         task = nsm.tasks.get(name)
         prior, steps = task.prior, task.grid_steps
-        theta, x = task.simulate(100_000, seed=400, progress=False)
-    method = nsm.NSMBayes(prior, grid_steps=steps).append_simulations(theta, x).train(0, progress=False)
+        theta, x = task.simulate(100_000, seed=400 + shift, progress=False)
+    method = nsm.NSMBayes(prior, grid_steps=steps).append_simulations(theta, x).train(shift, progress=False)
     method.save(path, overwrite=True)
     return method

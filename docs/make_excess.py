@@ -4,7 +4,8 @@ Data sets of eleven problems (`excess_problems`) with every kind of outliers. A 
 and coverage of NSM-Bayes as it is by default, and of the oracle, which is NLE on the good rows; on clean data also of
 NSM-Bayes without the factor by number. `run` trains one network per problem and shares the data sets out to processes
 of one core each. It stops after `--minutes`, and goes on where it stopped when it is called again: FOLDER has the
-networks and the rows, one JSON document per line. `--part alternatives` compares other widths and thresholds.
+networks and the rows, one JSON document per line. `--part alternatives` compares other priors for outliers. With
+`--gpu` the processes share a GPU.
 """
 
 import argparse
@@ -27,12 +28,12 @@ IN_LINE = ("gaussian", "student", "groups", "gumbel", "gnk")
 PARTS = {"cells": tuple(NAMES), "curve": (*IN_LINE, "ring", "sir"), "alternatives": IN_LINE}
 ALTERNATIVES: dict[str, dict[str, Any]] = {
     "default": {},
-    "threshold 1.5": {"threshold": 1.5},
-    "threshold 3": {"threshold": 3.0},
-    "widths 0.1, 0.2, 0.4": {"levels": (0.1, 0.2, 0.4)},
-    "widths 0.4, 0.8, 1.6": {"levels": (0.4, 0.8, 1.6)},
+    "cost 0.05": {"cost": 0.05},
+    "cost 1": {"cost": 1.0},
+    "clean 0": {"clean": 0.0},
+    "clean 0.5": {"clean": 0.5},
 }
-TRIED = (CLEAN, "10 % at 4", "20 % in a cluster at 9", "10 % stuck")
+TRIED = (CLEAN, "10 % near", "10 % at 4", "20 % in a cluster at 9", "10 % stuck")
 NO_ROW, NO_NETWORK = 300.0, 1200.0  # seconds, after which a data set or a network is given up; the first row compiles
 FEWER = {"ring": 30, "sir": 24, "radio": 24, "pk": 16, "linear": 12}  # data sets of a kind; otherwise 40, curves half
 COSTLY = {"linear": 15.0, "pk": 12.0, "sir": 8.0, "radio": 7.0, "ring": 5.0}  # seconds a row, as a first guess
@@ -89,9 +90,7 @@ def measure(job: Job, kind: str, network: Any) -> dict[str, Any]:
                 "below_half": float((factor[~bad] < 0.5).mean()),
                 "below_tenth": float((weights[~bad] < 0.1).mean()),
                 "bad": float(weights[bad].mean()) if bad.any() else 0.0,
-                "rounds": suspects.rounds,
-                "settled": suspects.settled,
-                "disputed": suspects.disputed,
+                "wider": float(suspects.wider),
             }
         row[label] = {name: round(value, 6) if isinstance(value, float) else value for name, value in found.items()}
     return row
@@ -99,7 +98,7 @@ def measure(job: Job, kind: str, network: Any) -> dict[str, Any]:
 
 def work(core: int, folder: Path, pipe: Connection) -> None:
     """One process: a job in, its rows out."""
-    if hasattr(os, "sched_setaffinity"):
+    if hasattr(os, "sched_setaffinity") and os.environ.get("JAX_PLATFORMS") == "cpu":
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[core % len(cores)]})
     warnings.simplefilter("ignore")
@@ -107,7 +106,7 @@ def work(core: int, folder: Path, pipe: Connection) -> None:
     while True:
         job: Job = pipe.recv()
         if job.problem not in networks:
-            networks[job.problem] = trained(job.problem, folder / "networks")
+            networks[job.problem] = trained(job.problem, folder / "networks", job.shift)
         for kind in job.kinds:
             try:
                 row = measure(job, kind, networks[job.problem])
@@ -188,8 +187,10 @@ def choose(jobs: list[Job], worker: Worker, workers: list[Worker], folder: Path)
 def run(options: argparse.Namespace) -> None:
     """Go on with the study until it is complete or the time is over."""
     folder: Path = options.folder
-    os.environ |= {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    if not options.gpu:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     os.environ.setdefault("NSMBAYES_CACHE", str(folder.absolute() / "compiled"))
     (folder / "networks").mkdir(parents=True, exist_ok=True)
     multiprocessing.set_start_method("spawn")
@@ -309,6 +310,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument("--gpu", action="store_true", help="let the processes use the device that JAX chooses")
     parser.add_argument("--shift", type=int, default=0, help="of the seeds, for other data than those that are stored")
     options = parser.parse_args()
     if options.what == "run":
