@@ -183,7 +183,7 @@ def sir_rows(n: int, todo: list[int], effort: Effort) -> Iterator[dict[str, Any]
     task, method = _sir(effort)
     _compile(min(n, _SHARED), effort)
     for number in todo:
-        observed = task.observe(n, seed=SEED + 300 + number)
+        observed = _observed(task, n, number)
         posterior, seconds = _timed(method, observed.x, number)
         facts = _facts(posterior, task.theta_true, seconds, ~observed.is_outlier)
         yield {"set": number, **facts, "error_nats": getattr(posterior.compression, "error", None)}
@@ -193,7 +193,7 @@ def full_rows(n: int, todo: list[int], effort: Effort) -> Iterator[dict[str, Any
     """The posterior of a subset beside that of all observations, at the learning rate that the first one found."""
     task, method = _sir(effort)
     for number in todo:
-        x = task.observe(n, seed=SEED + 300 + number).x
+        x = _observed(task, n, number).x
         subset, seconds = _timed(method, x, number)
         with mock.patch("nsmbayes.methods.nsm_bayes.MANY", n):  # no subset
             full, full_seconds = _timed(method, x, number, beta=subset.beta)
@@ -215,7 +215,8 @@ def _sir(effort: Effort) -> tuple[Any, Any]:
     import nsmbayes as nsm
 
     task = nsm.tasks.get("sir")
-    theta, x = task.simulate(effort.simulations, seed=SEED + 290, progress=False)
+    with _on_processor():
+        theta, x = task.simulate(effort.simulations, seed=SEED + 290, progress=False)
     method = nsm.NSMBayes(task.prior, grid_steps=task.grid_steps, **dict(effort.options))
     return task, _fit(method.append_simulations(theta, x), x.shape[1], effort)
 
@@ -223,7 +224,19 @@ def _sir(effort: Effort) -> tuple[Any, Any]:
 @functools.cache
 def _compile(n: int, effort: Effort) -> None:
     task, method = _sir(effort)
-    _timed(method, task.observe(n, seed=SEED + 299).x, 0)
+    _timed(method, _observed(task, n, -1).x, 0)
+
+
+def _observed(task: Any, n: int, number: int) -> Any:
+    with _on_processor():
+        return task.observe(n, seed=SEED + 300 + number)
+
+
+def _on_processor() -> Any:
+    """Many small steps one after the other, which a GPU is bad at."""
+    import jax
+
+    return jax.default_device(jax.devices("cpu")[0])
 
 
 def _timed(method: Any, x: np.ndarray, seed: int, **options: Any) -> tuple[Any, float]:
