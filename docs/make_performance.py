@@ -240,7 +240,8 @@ def _beside_sbi() -> list[str]:
     ]
     return [
         "## Beside sbi",
-        "The same simulations and data in one run; `make bench-sbi` repeats it. First calls compile. "
+        "The same simulations and data in one run; `make bench-sbi` repeats it. First calls compile. Ratios are of "
+        "processor time, which a busy machine distorts less. "
         f"{_where(document)}",
         table(head, cells),
     ]
