@@ -284,12 +284,36 @@ def _devices() -> list[str]:
     return [
         "## Devices",
         f"Matrix products in float32 and float64, GFLOP/s: {said}. Of training, the fraction of the first rate counts "
-        f"the products with the network's weights alone. {_where(document)}",
+        f"the products with the network's weights alone. {_faster(document['rows'])}{_where(document)}",
         table(
             ["what", "after compilation", "effective draws per second", "fraction of the matrix rate", "compilation"],
             cells,
         ),
     ]
+
+
+def _faster(rows: list[dict[str, Any]]) -> str:
+    """In which measurements the accelerator beats the processor; nothing without one."""
+    costs: dict[str, dict[str, float]] = {}
+    for row in rows:
+        device, what = row["what"].split(": ", 1)
+        costs.setdefault(what, {})[device] = row["later_s"]
+    both = {
+        what: found["cpu"] / cost
+        for what, found in costs.items()
+        for name, cost in found.items()
+        if name != "cpu" and "cpu" in found
+    }
+    if not both:
+        return ""
+    wins = {what: ratio for what, ratio in both.items() if ratio >= 1}
+    span = f" by {min(wins.values()):.1f} to {max(wins.values()):.0f} times" if wins else ""
+    lost = "; ".join(f"{what} ({1 / ratio:.1f} times)" for what, ratio in both.items() if ratio < 1)
+    slower = f" It is slower in: {lost}." if lost else ""
+    return (
+        f"The accelerator is faster in {len(wins)} of {len(both)} measurements{span}.{slower} "
+        "The device is the one that JAX chooses; `jax.default_device` or `JAX_PLATFORMS=cpu` changes it. "
+    )
 
 
 def _memory() -> list[str]:

@@ -61,14 +61,19 @@ def test_sbi_devices_and_memory_are_tables(script):
     )
     rates = {"float32": 2000.0, "float64": 1000.0}
     measured = {"device": "gpu", "matrix_gflops": rates, "compile_s": 4.0}
-    _store(script.RESULTS, "devices", measured | {"effective_draws_per_s": 123.0}, measured | {"gflops": 500.0})
+    _store(
+        script.RESULTS,
+        "devices",
+        measured | {"what": "gpu: a", "effective_draws_per_s": 123.0},
+        measured | {"what": "gpu: b", "gflops": 500.0},
+    )
     _store(script.RESULTS, "memory", {"peak_gib": 2.345})
     text = script.page()
     assert "| row 0 | 9.0 s | 2.0 s |  | -2.500 |  |" in text
     assert "| row 1 | 9.0 s | 20.0 s | 5 |  | 44 |" in text
     assert "gpu 2,000 and 1,000" in text
-    assert "| row 0 | 2.0 s | 123 |  | 4.0 s |" in text
-    assert "| row 1 | 20.0 s |  | 25% | 4.0 s |" in text
+    assert "| gpu: a | 2.0 s | 123 |  | 4.0 s |" in text
+    assert "| gpu: b | 20.0 s |  | 25% | 4.0 s |" in text
     assert "| row 0 | 2.35 GiB |" in text or "| row 0 | 2.34 GiB |" in text
 
 
@@ -105,3 +110,19 @@ def test_the_study_of_size_is_a_table_for_every_part(script):
     assert "| 60 | 2.0 s | 1.0 s |" in text
     assert "| 1,000 | 2.0 s |" in text
     assert "| 1,000 | 0.310 | 0.90 to 1.20 |" in text
+
+
+def test_the_page_says_where_the_accelerator_is_slower(script):
+    rates = {"float32": 2.0, "float64": 1.0}
+    order = (
+        "gpu: training",
+        "cpu: training",
+        "cpu: posterior",
+        "gpu: posterior",
+    )  # each takes ten times the one before
+    rows = [{"what": w, "device": w[:3], "matrix_gflops": rates, "compile_s": 1.0} for w in order]
+    _store(script.RESULTS, "devices", *rows)
+    text = script.page()
+    assert "faster in 1 of 2 measurements by 10.0 to 10 times. It is slower in: posterior (10.0 times)." in text
+    _store(script.RESULTS, "devices", *({"what": w, "device": "cpu"} | rows[0] for w in order[1:3]))
+    assert "accelerator" not in script.page()
