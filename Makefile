@@ -74,8 +74,8 @@ bench: $(VENV)/.dev  ## measure side by side, results as JSON in bench/results
 bench-check: $(VENV)/.dev  ## measure again and name what got worse than the stored baseline, on an idle machine
 	$(BIN)/python -m bench.check
 
-bench-sbi: $(INTEROP)/.dev  ## measure beside sbi: about half an hour, most of it spent by sbi
-	$(INTEROP)/bin/python -m bench sbi
+bench-sbi: $(INTEROP)/.dev  ## measure beside sbi: most of an hour, nearly all of it spent by sbi
+	$(INTEROP)/bin/python -m bench sbi held-out
 
 dist: $(VENV)/.dev  ## build wheel and sdist into dist/, and check what is in them
 	rm -rf dist

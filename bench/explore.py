@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 import nsmbayes as nsm
 from bench.timing import Row
@@ -79,6 +78,8 @@ def _latencies(driver: Any, n: int, moves: int, drags: int) -> tuple[list[float]
 
 def _cpu_seconds() -> float:
     """Processor time of all processes that this one has started."""
+    import psutil
+
     found = 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):

@@ -5,7 +5,6 @@ import warnings
 import jax
 import numpy as np
 from jaxtyping import Float
-from sklearn.covariance import MinCovDet
 
 from bench.timing import Row, side_by_side
 from nsmbayes.scatter import mcd_batch
@@ -49,6 +48,8 @@ def _batched(x: Float[np.ndarray, "resamples n d"]) -> Float[np.ndarray, "resamp
 
 
 def _looped(x: Float[np.ndarray, "resamples n d"]) -> Float[np.ndarray, "resamples d d"]:
+    from sklearn.covariance import MinCovDet
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of determinants that ties in a resample make small
         return np.stack([MinCovDet(random_state=0).fit(rows).covariance_ for rows in x])

@@ -15,6 +15,7 @@ from bench import (
     devices,
     explore,
     general,
+    held_out,
     identity,
     influence,
     large,
@@ -68,5 +69,6 @@ BENCHMARKS = {
         "devices": devices,
         "explore": explore,
         "sbi": sbi,
+        "held-out": held_out,
     }.items()
 }

@@ -180,6 +180,7 @@ def _measure(
         row.detail.update(
             effective_draws_per_s=effective / row.later_s,
             times_sbi_effective_draws_per_s=effective / row.later_s * sbi_sampling.later_s / draws,
+            times_sbi_effective_draws_per_cpu_s=effective / (row.later_cpu_s or row.later_s) * cpu / draws,
         )
         rows.append(_beside(row, sbi_sampling))
 

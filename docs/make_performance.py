@@ -1,7 +1,7 @@
-"""Write docs/performance.md and its figures from bench/results: no number on that page is typed by hand.
+"""Write docs/performance.md and its figures from what was measured: no number on that page is typed by hand.
 
-`python docs/make_performance.py` uses whatever results there are. With `--check` it only tells whether the page is up
-to date.
+`python docs/make_performance.py` uses whatever there is in bench/results and docs/scale-study.json. With `--check` it
+only tells whether the page is up to date.
 """
 
 import argparse
@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from scale_tables import scale_section, seconds, table
 
 DOCS = Path(__file__).parent
 RESULTS, PICTURES = DOCS.parent / "bench" / "results", DOCS / "images" / "performance"
 PAGE = DOCS / "performance.md"
+STUDY = DOCS / "scale-study.json"
 _BLUE, _RED, _GREY = "#4477AA", "#bd453c", "#666666"
 
 
@@ -144,7 +146,8 @@ def page() -> str:
         "compilation cache: a folder that you chose for JAX yourself is left as it is. Measurements here are without "
         "it.",
     ]
-    for part in (_growth, _beside_sbi, _devices, _memory):
+    parts += scale_section(STUDY)
+    for part in (_growth, _beside_sbi, _held_out, _devices, _memory):
         parts += part()
     return "\n\n".join(parts) + "\n"
 
@@ -200,15 +203,15 @@ def _growth() -> list[str]:
         document = _load(growth.name) or {}
         found = "; ".join(f"{curve.label} {slope(curve):.1f}" for curve in curves)
         compiled = [row["detail"]["compile_s"] for row in document["rows"] if "compile_s" in row["detail"]]
-        seconds = f" Compilation takes {min(compiled):.1f} to {max(compiled):.1f} s." if compiled else ""
+        compiling = f" Compilation takes {min(compiled):.1f} to {max(compiled):.1f} s." if compiled else ""
         parts += [
             f"## {growth.title}",
             f"{growth.text} Expected exponent {growth.exponent:g}: {growth.why}. Between the two largest sizes: "
-            f"{found}.{seconds} {_where(document)}",
+            f"{found}.{compiling} {_where(document)}",
             f"![{growth.name}](images/performance/{growth.name}.png)",
         ]
         cells = [[f"{size:,}", *(_cell(curve, size) for curve in curves)] for size in curves[0].sizes]
-        parts.append(_table([growth.size, *(f"{curve.label}, {growth.cost}" for curve in curves)], cells))
+        parts.append(table([growth.size, *(f"{curve.label}, {growth.cost}" for curve in curves)], cells))
     return parts
 
 
@@ -226,7 +229,7 @@ def _beside_sbi() -> list[str]:
         name = "times_less_processor_time_than_sbi"
         faster = f"{detail[name]:.0f}" if name in detail else ""
         held_out = f"{detail['held_out_log_prob']:.3f}" if "held_out_log_prob" in detail else ""
-        cells.append([row["what"], _seconds(row["first_s"]), _seconds(row["later_s"]), effective, held_out, faster])
+        cells.append([row["what"], seconds(row["first_s"]), seconds(row["later_s"]), effective, held_out, faster])
     head = [
         "what",
         "first call",
@@ -237,10 +240,34 @@ def _beside_sbi() -> list[str]:
     ]
     return [
         "## Beside sbi",
-        "The same simulations and data in one run; `make bench-sbi` repeats it. First calls compile. "
+        "The same simulations and data in one run; `make bench-sbi` repeats it. First calls compile. Ratios are of "
+        "processor time, which a busy machine distorts less. "
         f"{_where(document)}",
-        _table(head, cells),
+        table(head, cells),
     ]
+
+
+def _held_out() -> list[str]:
+    if (document := _load("held-out")) is None:
+        return []
+    cells = [
+        [row["what"], f"{d['held_out_log_prob']:.3f}", _apart(d), str(d["epochs"]), seconds(_cpu(row))]
+        for row in document["rows"]
+        for d in [row["detail"]]
+    ]
+    sizes = document["sizes"]
+    return [
+        "## Held-out density",
+        f"Eight summaries of a noisy predator and its prey, four parameters, {sizes['simulations']:,} simulations, the "
+        f"mean log density of {sizes['held_out']:,} others; each trained to its default's end. {_where(document)}",
+        table(["what", "held-out log density", "more than sbi's", "epochs", "processor time"], cells),
+    ]
+
+
+def _apart(detail: dict[str, Any]) -> str:
+    """The difference with its standard error; nothing for sbi itself."""
+    error = detail["standard_error"]
+    return f"{detail['more_than_sbi']:+.3f} ± {error:.3f}" if error else ""
 
 
 def _devices() -> list[str]:
@@ -251,18 +278,42 @@ def _devices() -> list[str]:
         detail = row["detail"]
         rate = f"{detail['effective_draws_per_s']:,.0f}" if "effective_draws_per_s" in detail else ""
         fraction = f"{detail['gflops'] / detail['matrix_gflops']['float32']:.0%}" if "gflops" in detail else ""
-        cells.append([row["what"], _seconds(row["later_s"]), rate, fraction, f"{detail['compile_s']:.1f} s"])
+        cells.append([row["what"], seconds(row["later_s"]), rate, fraction, f"{detail['compile_s']:.1f} s"])
     rates = {row["detail"]["device"]: row["detail"]["matrix_gflops"] for row in document["rows"]}
     said = "; ".join(f"{name} {r['float32']:,.0f} and {r['float64']:,.0f}" for name, r in rates.items())
     return [
         "## Devices",
         f"Matrix products in float32 and float64, GFLOP/s: {said}. Of training, the fraction of the first rate counts "
-        f"the products with the network's weights alone. {_where(document)}",
-        _table(
+        f"the products with the network's weights alone. {_faster(document['rows'])}{_where(document)}",
+        table(
             ["what", "after compilation", "effective draws per second", "fraction of the matrix rate", "compilation"],
             cells,
         ),
     ]
+
+
+def _faster(rows: list[dict[str, Any]]) -> str:
+    """In which measurements the accelerator beats the processor; nothing without one."""
+    costs: dict[str, dict[str, float]] = {}
+    for row in rows:
+        device, what = row["what"].split(": ", 1)
+        costs.setdefault(what, {})[device] = row["later_s"]
+    both = {
+        what: found["cpu"] / cost
+        for what, found in costs.items()
+        for name, cost in found.items()
+        if name != "cpu" and "cpu" in found
+    }
+    if not both:
+        return ""
+    wins = {what: ratio for what, ratio in both.items() if ratio >= 1}
+    span = f" by {min(wins.values()):.1f} to {max(wins.values()):.0f} times" if wins else ""
+    lost = "; ".join(f"{what} ({1 / ratio:.1f} times)" for what, ratio in both.items() if ratio < 1)
+    slower = f" It is slower in: {lost}." if lost else ""
+    return (
+        f"The accelerator is faster in {len(wins)} of {len(both)} measurements{span}.{slower} "
+        "The device is the one that JAX chooses; `jax.default_device` or `JAX_PLATFORMS=cpu` changes it. "
+    )
 
 
 def _memory() -> list[str]:
@@ -275,7 +326,7 @@ def _memory() -> list[str]:
     ]
     if not cells:
         return []
-    return ["## Memory", "The largest memory of the process.", _table(["what", "peak"], cells)]
+    return ["## Memory", "The largest memory of the process.", table(["what", "peak"], cells)]
 
 
 def _where(document: dict[str, Any]) -> str:
@@ -284,17 +335,6 @@ def _where(document: dict[str, Any]) -> str:
     load = document.get("load_before")
     busy = f", load {load[0]:g} before" if load else ""
     return f"({machine['cpu']}, {machine['cores']} cores{device}, JAX {machine['packages']['jax']}{busy}.)"
-
-
-def _seconds(value: float) -> str:
-    if value >= 1:
-        return f"{value:.1f} s"
-    return f"{1e3 * value:.1f} ms" if value >= 1e-3 else f"{1e6 * value:.1f} us"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 if __name__ == "__main__":

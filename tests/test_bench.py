@@ -17,7 +17,7 @@ NAMES = (
     "amortised", "memory", "influence", "general", "identity", "surrogate", "campaigns", "devices",
 )  # fmt: skip
 IN_BROWSER = pytest.param("explore", marks=pytest.mark.skipif(bool(browser.missing()), reason=browser.missing()))
-APART = ("explore", "sbi")  # sbi: runs where that is installed, see tests/interop
+APART = ("explore", "sbi", "held-out")  # the last two run where sbi is installed, see tests/interop
 
 
 @pytest.mark.bench
