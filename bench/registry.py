@@ -25,6 +25,7 @@ from bench import (
     sbi,
     simulators,
     surrogate,
+    throughput,
 )
 from bench.timing import Row
 
@@ -66,6 +67,7 @@ BENCHMARKS = {
         "surrogate": surrogate,
         "campaigns": campaigns,
         "devices": devices,
+        "throughput": throughput,
         "explore": explore,
         "sbi": sbi,
     }.items()
