@@ -17,7 +17,7 @@ TINY = {"simulations": 500, "epochs": 1, "sets": (8,), "n": 20, "draws": (50,), 
 STEPS = {
     "checks of the data": "_observations",
     "dequantisation": "_dequantise",
-    "location and scatter": "_location_scatter",
+    "location and scatter": "_centres",
     "starts": "starts",
     "losses": "line_losses",
     "sampling": "sample_many",
@@ -89,7 +89,7 @@ def _steps(call: Callable[[], Any]) -> dict[str, float]:
     found = {(file, name): cumulative for (file, _, name), (_, _, _, cumulative, _) in stats.stats.items()}
     package = nsm.__name__
     seconds = {
-        step: sum(s for (file, name), s in found.items() if name == function and package in file)
+        step: sum((s for (file, name), s in found.items() if name == function and package in file), 0.0)
         for step, function in STEPS.items()
     }
-    return {step: round(s, 4) for step, s in seconds.items()} | {"all": round(stats.total_tt, 4)}
+    return {step: round(s, 4) for step, s in seconds.items()} | {"all": round(float(stats.total_tt), 4)}
