@@ -26,6 +26,7 @@ from bench import (
     sbi,
     simulators,
     surrogate,
+    throughput,
 )
 from bench.timing import Row
 
@@ -67,6 +68,7 @@ BENCHMARKS = {
         "surrogate": surrogate,
         "campaigns": campaigns,
         "devices": devices,
+        "throughput": throughput,
         "explore": explore,
         "sbi": sbi,
         "held-out": held_out,

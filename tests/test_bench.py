@@ -15,6 +15,7 @@ RESULTS = ROOT / "bench" / "results"
 NAMES = (
     "conj", "calibration", "columns", "parameters", "budget", "large", "observations", "batch", "mcd", "simulators",
     "amortised", "memory", "influence", "general", "identity", "surrogate", "campaigns", "devices",
+    "throughput",
 )  # fmt: skip
 IN_BROWSER = pytest.param("explore", marks=pytest.mark.skipif(bool(browser.missing()), reason=browser.missing()))
 APART = ("explore", "sbi", "held-out")  # the last two run where sbi is installed, see tests/interop

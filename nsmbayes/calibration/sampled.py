@@ -54,7 +54,7 @@ class SampledProblem(CalibrationProblem):
         loss: Loss,
         n: int,
         sampler: Sampler,
-        near: Float[np.ndarray, "k d"] | None = None,
+        near: Near | None = None,
     ):
         self.n = n
         self._prior, self._loss, self._sampler = prior, loss, sampler
@@ -129,7 +129,7 @@ class InterpolatedProblem(SampledProblem):
         loss: InterpolatedLoss,
         piece: Piece,
         sampler: Sampler,
-        near: Float[np.ndarray, "k d"] | None = None,
+        near: Near | None = None,
     ):
         super().__init__(prior, loss, piece.n, sampler, near)
         self.piece = piece

@@ -53,6 +53,11 @@ class CorrectedLoss(Loss):
     centre: Float[Array, " d_theta"]
     reach: Float[Array, ""]
 
+    @property
+    def cheap(self) -> bool:
+        """Whether the loss that is corrected is."""
+        return self.loss.cheap
+
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
         """What each observation adds: its loss."""
         return self.loss.each(theta)

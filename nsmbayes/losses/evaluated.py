@@ -24,6 +24,11 @@ _TOGETHER = 4096  # points of all levels up to which levels are computed togethe
 class Loss(eqx.Module):
     """A loss with its data: `each(theta)` is the loss of every observation."""
 
+    @property
+    def cheap(self) -> bool:
+        """Whether its sum costs the same for any number of observations: samplers may ask for it more often."""
+        return False
+
     @abstractmethod
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
         """The loss of each observation."""

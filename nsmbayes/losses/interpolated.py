@@ -82,12 +82,11 @@ class Interpolation(eqx.Module):
         angles = (in_nats[..., None] * weighted).reshape(len(candidates), -1)
         values, vectors = np.linalg.eigh(angles @ angles.T)  # the same angles between far shorter vectors
         count = _FEW_REFERENCES if y.shape[1] == 1 else _REFERENCES
-        chosen = _pivots(vectors * np.sqrt(np.maximum(values, 0)), min(count, len(candidates)))
+        [chosen] = _pivots((vectors * np.sqrt(np.maximum(values, 0)))[None], min(count, len(candidates)))
         sizes = np.sqrt(squares[chosen]).T
         bases = np.swapaxes(weighted[chosen], 0, 1) / sizes[..., None]
-        parts = [_design(basis, root, y.shape[1]) for basis, root in zip(bases, w, strict=True)]
-        design = np.stack([at[points] for at, (points, _) in zip(pool, parts, strict=True)])
-        projector = np.stack([projector for _, projector in parts])
+        points, projector = _design(bases, w, y.shape[1])
+        design = np.take_along_axis(pool, points[..., None], axis=1)
         references, sizes, design, projector = map(jnp.asarray, (candidates[chosen], sizes, design, projector))
         return cls(density, setting.frame, references, sizes, design, projector, noise_levels=setting.noise_levels)
 
@@ -213,6 +212,11 @@ class InterpolatedLoss(Loss):
     B: Float[Array, "levels k"]
     rows: RowLosses | None = None
 
+    @property
+    def cheap(self) -> bool:
+        """It is."""
+        return True
+
     def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
         """Sum over the observations."""
         return self.total(self.interpolation.coefficients(theta))
@@ -229,30 +233,55 @@ class InterpolatedLoss(Loss):
 
 
 def _design(
-    basis: Float[np.ndarray, "k entries"], root: Float[np.ndarray, " m"], d: int
-) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, "k some_entries"]]:
+    bases: Float[np.ndarray, "levels k entries"], roots: Float[np.ndarray, "levels m"], d: int
+) -> tuple[Int[np.ndarray, "levels points"], Float[np.ndarray, "levels k some_entries"]]:
     """Points at which the weighted scores of the references are told apart, and the map from scores to coefficients."""
-    wanted = min(len(root), int(np.ceil(_OVERSAMPLED * len(basis) / d)))
-    order = np.concatenate([_pivots(np.linalg.qr(basis.T)[0], len(basis)) // d, np.arange(len(root))])
-    _, first = np.unique(order, return_index=True)
-    points = order[np.sort(first)][:wanted]
-    entries = (points[:, None] * d + np.arange(d)).ravel()
-    return points, np.linalg.pinv(basis[:, entries].T, rcond=_TOLERANCE) * np.repeat(root[points], d)
+    wanted = min(roots.shape[1], int(np.ceil(_OVERSAMPLED * bases.shape[1] / d)))
+    axes = np.arange(d)
+    points = []
+    for order in _pivots(_orthonormal(bases), bases.shape[1]):
+        order = np.concatenate([order // d, np.arange(roots.shape[1])])
+        _, first = np.unique(order, return_index=True)
+        points.append(order[np.sort(first)][:wanted])
+    places = np.stack(points)
+    entries = (places[..., None] * d + axes).reshape(len(places), -1)
+    some = np.take_along_axis(bases, entries[:, None], axis=2)
+    weights = np.repeat(np.take_along_axis(roots, places, axis=1), d, axis=1)
+    return places, np.linalg.pinv(some.swapaxes(1, 2), rcond=_TOLERANCE) * weights[:, None]
 
 
-def _pivots(vectors: Float[np.ndarray, "n r"], count: int) -> Int[np.ndarray, " count"]:
-    """Vectors that span most of the others: again and again the one that is farthest from the span of those before."""
-    left, chosen = vectors.copy(), []
-    for _ in range(count):
-        chosen.append(int((left**2).sum(axis=1).argmax()))
-        axis = left[chosen[-1]]
-        if not (length := float(np.linalg.norm(axis))) > 0:
-            chosen.pop()
-            break
-        axis = axis / length
-        left -= np.outer(left @ axis, axis)
-        left[chosen[-1]] = 0.0
-    return np.asarray(chosen)
+def _orthonormal(bases: Float[np.ndarray, "levels k entries"]) -> Float[np.ndarray, "levels entries k"]:
+    """Columns that span the same as the rows, but for directions far below the tolerance.
+
+    From products of the rows: a QR decomposition would call LAPACK with long matrices, whose threads wait for one
+    another on a busy machine.
+    """
+    values, vectors = np.linalg.eigh(bases @ bases.swapaxes(1, 2))
+    kept = values > (0.01 * _TOLERANCE) ** 2 * values[:, -1:]
+    return bases.swapaxes(1, 2) @ (vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1)), 0)[:, None])
+
+
+def _pivots(vectors: Float[np.ndarray, "sets n r"], count: int) -> list[Int[np.ndarray, " _"]]:
+    """Vectors of each set that span most of the others; at most `count`.
+
+    Again and again the one that is farthest from the span of those before, until nothing is left.
+    """
+    left, squares = vectors.copy(), (vectors**2).sum(axis=2)
+    axes = np.zeros((len(left), count, left.shape[2]))
+    chosen, sets = np.full((len(left), count), -1), np.arange(len(left))
+    smallest = 1e-20 * squares.max(axis=1)
+    for number in range(count):
+        farthest = squares.argmax(axis=1)
+        axis = left[sets, farthest]
+        for _ in range(2):  # once would leave rounding errors of the axes before
+            axis = axis - ((axes[:, :number] @ axis[..., None]).swapaxes(1, 2) @ axes[:, :number])[:, 0]
+        lengths = (axis**2).sum(axis=1)
+        there = (squares[sets, farthest] > smallest) & (lengths > 0)
+        axes[:, number] = np.where(there[:, None], axis / np.sqrt(np.where(there, lengths, 1))[:, None], 0)
+        chosen[:, number] = np.where(there, farthest, -1)
+        squares -= (left @ axes[:, number, :, None])[..., 0] ** 2
+        squares[sets, farthest] = -np.inf
+    return [each[each >= 0] for each in chosen]
 
 
 def _derivatives(

@@ -10,11 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses.evaluated import Loss
-from nsmbayes.losses.noise_levels import in_rows, lattice_offsets, lattice_step, level_coefficients
+from nsmbayes.losses.noise_levels import ROW, lattice_offsets, lattice_step, level_coefficients
 from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.weights import Weight
 
@@ -73,17 +73,24 @@ class Whitened(NamedTuple):
 
 @double_precision
 def line_losses(
-    density: MixtureDensity, weight: Weight, noise_levels: tuple[float, ...], data: Whitened
+    density: MixtureDensity, weight: Weight, noise_levels: tuple[float, ...], data: Whitened, *, alike: bool = False
 ) -> list[LineLoss]:
-    """The loss of every data set, as by `NSMSetting.loss` with coordinates whitened by its location and scale."""
+    """The loss of every data set, as by `NSMSetting.loss` with coordinates whitened by its location and scale.
+
+    If they are to be `alike`, all have as many rows, so that one call can evaluate all of them.
+    """
     y, own = data.y, np.repeat(np.arange(len(data.sizes)), data.sizes)
     overall = np.asarray(_overall(weight, jnp.asarray(_padded(np.abs(y)))))[: len(y)]
     lattices = _Lattices.of(np.asarray(noise_levels), np.clip(y, -_FARTHEST, _FARTHEST), own, overall, len(data.sizes))
     some = _padded(lattices.y), _padded(lattices.h)
     w2, gradient = (np.asarray(part)[: len(lattices.y)] for part in _squared(weight, *map(jnp.asarray, some)))
+    starts = np.searchsorted(lattices.h, noise_levels)
+    places = [_in_rows(starts, counts) for counts in lattices.counts]
+    if alike:
+        most = max(len(used) for used, _ in places)
+        places = [_with_rows(*each, most - len(each[0])) for each in places]
     found = []
-    for location, scale, counts in zip(data.location, data.scale, lattices.counts, strict=True):
-        used, there = _in_rows(lattices.h, counts)
+    for location, scale, counts, (used, there) in zip(data.location, data.scale, lattices.counts, places, strict=True):
         offset: Any = np.array([location])
         basis: Any = np.array([[scale]])
         count = np.where(there, counts[used], 0.0)
@@ -100,17 +107,32 @@ def line_losses(
     return found
 
 
-def _in_rows(h: Float[np.ndarray, " points"], counts: Float[np.ndarray, " points"]) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the points that count, in rows of one level each; and which of them are no repeats of the last."""
-    parts, there = [], []
-    for level in np.unique(h):
-        used = np.flatnonzero((h == level) & (counts != 0))
-        if len(used):
-            parts.append(in_rows(used))
-            there.append((np.arange(parts[-1].size) < len(used)).reshape(parts[-1].shape))
-    places, real = np.concatenate(parts), np.concatenate(there)
-    missing = -len(places) % _ROWS  # rows, which then count nothing
-    return np.pad(places, ((0, missing), (0, 0)), mode="edge"), np.pad(real, ((0, missing), (0, 0)))
+def _in_rows(starts: Int[np.ndarray, " levels"], counts: Float[np.ndarray, " points"]) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the points that count, in rows of one level each; and which of them are no repeats of the last.
+
+    The points of a level are those from its start to the next one.
+    """
+    used = np.flatnonzero(counts)
+    edges = np.append(np.searchsorted(used, starts), len(used))
+    sizes = np.diff(edges)
+    lengths = -(-sizes // ROW) * ROW
+    last = used[np.maximum(edges[1:], 1) - 1]
+    places, there = np.repeat(last, lengths), np.zeros(lengths.sum(), bool)
+    moved = np.cumsum(lengths) - lengths - edges[:-1]
+    target = np.arange(len(used)) + np.repeat(moved, sizes)
+    places[target], there[target] = used, True
+    rows, real = places.reshape(-1, ROW), there.reshape(-1, ROW)
+    return _with_rows(rows, real, -len(rows) % _ROWS)
+
+
+def _with_rows(places: np.ndarray, there: np.ndarray, more: int) -> tuple[np.ndarray, np.ndarray]:
+    """With more rows, which count nothing."""
+    if not more:
+        return places, there
+    return (
+        np.concatenate([places, np.repeat(places[-1:], more, axis=0)]),
+        np.concatenate([there, np.zeros((more, ROW), bool)]),
+    )
 
 
 class _Lattices(NamedTuple):

@@ -20,7 +20,8 @@ DEFAULT_NOISE_LEVELS = tuple(0.1 * 2.0**i for i in range(7))
 _STEPS = 2  # lattice points to a standard deviation of the noise
 _REACH = 4  # standard deviations of the noise beyond which nothing is counted
 _AXES = 4  # on which the noise of an observation is placed, at most: its error is measured on docs/noise-levels.md
-_ROW = 32  # lattice points in a row
+ROW = 32
+"""Lattice points in a row."""
 _WIDEST = 1e6  # noise level
 _FAR = 1e6  # standard deviations of the noise from the origin beyond which the noise itself is nothing
 
@@ -153,7 +154,7 @@ def _on_lattices(h, coefficients, y) -> NoisyPoints:
 
 def in_rows(values: Shaped[np.ndarray, " n"]) -> Shaped[np.ndarray, "rows points"]:
     """`values` in rows of the same length; the last one is filled up with the last value."""
-    return np.pad(values, (0, -len(values) % _ROW), mode="edge").reshape(-1, _ROW)
+    return np.pad(values, (0, -len(values) % ROW), mode="edge").reshape(-1, ROW)
 
 
 def lattice_offsets() -> Int[np.ndarray, " points"]:

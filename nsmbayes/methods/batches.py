@@ -67,7 +67,8 @@ class Lines(NamedTuple):
         location = np.array([np.asarray(one.location).item() for one in centres])
         data = Whitened.of(x, location, np.array([np.asarray(one.factor).item() for one in centres]))
         starts = pool.starts(x, data.counts(weight), seed, together())
-        return cls(prior, line_losses(pool.density, weight, noise_levels, data), starts, effort, seed)
+        losses = line_losses(pool.density, weight, noise_levels, data, alike=not on_processor())
+        return cls(prior, losses, starts, effort, seed)
 
     def only(self, some: list[int], starts: list[Start]) -> "Lines":
         """Some of the data sets, with other starts."""

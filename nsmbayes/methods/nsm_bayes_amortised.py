@@ -34,6 +34,7 @@ from nsmbayes.samplers import AdaptiveSampler, Sampler, Target, rough_draws, sum
 from nsmbayes.samplers.compiled import Effort
 from nsmbayes.samplers.independence import FEW
 from nsmbayes.samplers.summaries import ACCEPTED
+from nsmbayes.scatter import LocationScatter, fit_many
 from nsmbayes.surrogates import MDN, Density, MixtureDensity, SbiMDN
 from nsmbayes.suspects import find_suspects, wider_for
 from nsmbayes.weights import Weight, overall_many
@@ -188,14 +189,13 @@ class NSMBayesAmortised(NSMBayes):
         )
         parts: list[Part] = []
         for start in range(0, len(datasets), together()):
-            x, used, centres = [], [], []
+            x, used = [], []
             for number, each in enumerate(datasets[start : start + together()], start):
                 with data_set(number):
                     x.append(self._observations(each))
                     dequantised = self._dequantise(x[-1], seed, 1)
                     used.append(self._reined_in(dequantised) if weight.decays else dequantised)
-                    centres.append(self._location_scatter(used[-1]))
-            parts += recipe.sampled(x, used, centres, start)
+            parts += recipe.sampled(x, used, self._centres(used, start), start)
             bar.update(len(x))
         alone = {
             i: self._build(part.x, **options, excess=False, sampler=sampler)
@@ -203,6 +203,17 @@ class NSMBayesAmortised(NSMBayes):
             if part.sampled is None
         }
         return recipe.collected(parts, alone)
+
+    @double_precision
+    def _centres(self, x: list[Float[np.ndarray, "_ 1"]], number: int) -> list[LocationScatter]:
+        """Location and scatter of data sets of one column; `number` is that of the first one."""
+        estimator = "mcd" if self.scatter == "guided" else self.scatter
+        centres = [None] * len(x) if self.grid_steps is not None else fit_many(x, estimator=estimator)
+        found = []
+        for i, (each, centre) in enumerate(zip(x, centres, strict=True), number):
+            with data_set(i):
+                found.append(self._location_scatter(each) if centre is None else centre)
+        return found
 
     def posterior_from(
         self, statistics: KeptStatistics, *, prior: Any = None, beta: float | None = None, seed: int = 0

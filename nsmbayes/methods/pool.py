@@ -16,7 +16,8 @@ from nsmbayes.surrogates import Density, MixtureDensity
 _DRAWS = 2000
 _ROWS = 64  # observations of each data set
 _PER_PARAMETER = 5  # effective draws that are left
-_BISECTIONS = 30
+_BISECTIONS = 14
+_AT_ONCE = 64  # data sets whose weights are in memory at once
 
 
 class Pool(NamedTuple):
@@ -47,25 +48,31 @@ class Pool(NamedTuple):
             rows[i, : len(some)], weights[i, : len(some)] = each[some], count[some]
             rows[i, len(some) :] = each[some[0]]
         logs = map_rows(_log_likelihoods, self.theta, self.density, rows, weights)
-        return [self._start(each) for each in logs.T[: len(x)]]
+        of_each = np.ascontiguousarray(logs.T[: len(x)])
+        parts = [of_each[first : first + _AT_ONCE] for first in range(0, len(x), _AT_ONCE)]
+        return [start for part in parts for start in self._starts(part)]
 
-    def _start(self, logs: Float[np.ndarray, " draws"]) -> Start:
+    def _starts(self, logs: Float[np.ndarray, "sets draws"]) -> list[Start]:
         """Weights are raised to a power that leaves enough of them."""
         logs = np.where(np.isfinite(logs), logs, -1e300)
-        logs = logs - logs.max()
+        logs = logs - logs.max(axis=1, keepdims=True)
         d = self.u.shape[1]
-        low, high = 0.0, 1.0
+        low, high = np.zeros(len(logs)), np.ones(len(logs))
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            weights = np.exp(middle * logs)
-            enough = weights.sum() ** 2 > _PER_PARAMETER * d * (weights**2).sum()
-            low, high = (middle, high) if enough else (low, middle)
-        weights = np.exp(low * logs)
-        weights = weights / weights.sum()
-        mean = weights @ self.u
-        offsets = self.u - mean
-        covariance = (weights[:, None] * offsets).T @ offsets
-        return Start(mean, covariance + 1e-9 * np.trace(covariance) / d * np.eye(d))
+            weights = np.exp(middle[:, None] * logs)
+            enough = weights.sum(axis=1) ** 2 > _PER_PARAMETER * d * np.einsum("ij,ij->i", weights, weights)
+            low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        weights = np.exp(low[:, None] * logs)
+        weights /= weights.sum(axis=1, keepdims=True)
+        centre = self.u.mean(axis=0)
+        offsets = self.u - centre
+        means = weights @ offsets
+        products = (offsets[:, :, None] * offsets[:, None, :]).reshape(len(offsets), -1)
+        covariances = (weights @ products).reshape(-1, d, d) - means[:, :, None] * means[:, None, :]
+        floor = 1e-9 * np.trace(covariances, axis1=1, axis2=2) / d
+        covariances += floor[:, None, None] * np.eye(d)
+        return [Start(*each) for each in zip(centre + means, covariances, strict=True)]
 
 
 def _log_likelihoods(

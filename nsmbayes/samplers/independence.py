@@ -6,7 +6,7 @@ All evaluations of a stage are independent of one another and run on all cores.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,8 @@ _ENOUGH = 0.15  # effective share of a stage's size that a tempered posterior mu
 _GOOD = 0.5  # effective share of a stage's draws at which adaptation ends
 _STALE = 3  # or after so many stages that made it no better
 _ARRIVED = 3  # but not before so many stages at the posterior itself: they find the tails
+_EFFECTIVE = 0.5  # share of the draws below which chains of a cheap loss run again, and longer
+_AIM, _LONGEST = 0.6, 5  # effective share that their length is chosen for, and times as long as asked for, at most
 
 
 @double_precision
@@ -50,6 +52,7 @@ def sample_independence(
     key: Key[Array, ""],
     first: StudentMixture | None = None,
     before: Population | None = None,
+    thin: bool = False,
 ) -> Draws:
     """Draws from the density proportional to exp(log_prior(position, data) - beta * loss(position, data)).
 
@@ -60,7 +63,8 @@ def sample_independence(
     Args:
         log_prior: the log density of the prior, a JAX function.
         loss: the total loss, likewise. Where it is NaN or infinite no chain goes.
-        prior_draws: independent draws from the prior, shape (N, d), at least 100; N is the size of a stage.
+        prior_draws: independent draws from the prior, shape (N, d), at least 100; N is the size of a stage. With
+            `first` or `before` only their number counts.
         data: any pytree; its arrays and floats are traced.
         beta: the learning rate.
         chains: number of chains.
@@ -68,6 +72,8 @@ def sample_independence(
         key: a JAX random key.
         first: what the first stage draws from, if not from a Student distribution fitted to the draws of the prior.
         before: the draws visited at another learning rate, to be gone on from; see `Draws.visited`.
+        thin: for a loss that is cheap: if less than half of the draws are effective, the mixture is fitted to them as
+            well, and new chains run two to five times as long and are thinned to the number that was asked for.
 
     Example:
         >>> def log_prior(position, data):
@@ -82,21 +88,88 @@ def sample_independence(
     """
     chains, draws = checks.integer(chains, "chains", at_least=1), checks.integer(draws, "draws", at_least=4)
     evaluate = evaluation(log_prior, loss, data)
-    population = adapt(evaluate, prior_draws, beta=beta, key=key, first=first, before=before)
+    population = adapt(evaluate, prior_draws, beta=beta, key=key, first=first, before=before, latest=thin)
     rng = _generator(jax.random.fold_in(key, 1))
-    log_weights = log_weights_of(population, beta)
-    begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - log_sum_exp(log_weights)))
-    proposals = population.best.sample(chains * draws, rng).reshape(chains, draws, -1)
-    states = np.concatenate([population.positions[begin][:, None], proposals], axis=1)
-    flat = states.reshape(-1, states.shape[-1])
-    log_priors, losses = evaluate(flat)
-    log_ratios = _target(log_priors, losses, beta) - population.best.log_prob(flat)
-    accepted = _accept(log_ratios.reshape(chains, -1), np.log(rng.random((chains, draws))))
-    last = np.maximum.accumulate(np.where(accepted, np.arange(draws + 1), 0), axis=1)[:, 1:]
-    positions = np.take_along_axis(states, last[..., None], axis=1)
-    return Draws(
-        positions, accepted[:, 1:].mean(axis=1), np.zeros(chains, int), *diagnose(positions), visited=population
+    chain = _Chains.begun(population, chains, beta, rng).extended(evaluate, draws, rng)
+    diagnosed = diagnose(chain.positions)
+    if thin and not diagnosed.ess_bulk.min() >= _EFFECTIVE * chains * draws:
+        population = _with_stage(population, chain, beta, rng)
+        chain = _Chains.begun(population, chains, beta, rng).extended(evaluate, 2 * draws, rng)
+        share = diagnose(chain.positions).ess_bulk.min() / (2 * chains * draws)
+        longer = int(np.clip(np.ceil(_AIM / max(np.nan_to_num(share), 1e-3)), 2, _LONGEST))
+        if longer > 2:
+            chain = chain.extended(evaluate, (longer - 2) * draws, rng)
+        chain = chain._replace(positions=chain.positions[:, longer - 1 :: longer])
+        diagnosed = diagnose(chain.positions)
+    acceptance = chain.accepted.mean(axis=1)
+    return Draws(chain.positions, acceptance, np.zeros(chains, int), *diagnosed, visited=population)
+
+
+def _with_stage(population: Population, chain: "_Chains", beta: float, rng: np.random.Generator) -> Population:
+    """With what chains have tried as one more stage, and a proposal fitted to all of it."""
+    new, log_priors, losses = chain.tried
+    proposals, sizes = (*population.proposals, chain.proposal), (*population.stage_sizes, len(new))
+    shares = np.log(np.asarray(sizes) / sum(sizes))
+    densities = np.stack([one.log_prob(new) for one in proposals])
+    old = np.logaddexp(
+        population.log_proposals + np.log1p(-len(new) / sum(sizes)),
+        chain.proposal.log_prob(population.positions) + shares[-1],
     )
+    whole = Population(
+        np.concatenate([population.positions, new]),
+        np.concatenate([population.log_priors, log_priors]),
+        np.concatenate([population.losses, losses]),
+        np.concatenate([old, log_sum_exp(densities + shares[:, None], axis=0)]),
+        proposals,
+        chain.proposal,
+        sizes,
+    )
+    log_weights = log_weights_of(whole, beta)
+    weights = np.exp(log_weights - log_sum_exp(log_weights))
+    return whole._replace(best=fit_students(whole.positions, weights, _components(new.shape[1]), rng))
+
+
+def _components(d: int) -> int:
+    return _COMPONENTS if d <= FEW else _FEW_COMPONENTS
+
+
+class _Chains(NamedTuple):
+    """Chains whose proposals do not depend on where they are."""
+
+    proposal: StudentMixture
+    beta: float
+    last: Float[np.ndarray, "chains d"]
+    positions: Float[np.ndarray, "chains draws d"]
+    accepted: Bool[np.ndarray, "chains draws"]
+    tried: tuple[np.ndarray, ...]
+    """What was proposed last, with its log densities of the prior and losses."""
+
+    @classmethod
+    def begun(cls, population: Population, chains: int, beta: float, rng: np.random.Generator) -> "_Chains":
+        """At draws of the population, without a step yet."""
+        log_weights, d = log_weights_of(population, beta), population.positions.shape[1]
+        begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - log_sum_exp(log_weights)))
+        start, nothing = population.positions[begin], np.empty((chains, 0))
+        return cls(population.best, beta, start, nothing[..., None].repeat(d, 2), nothing.astype(bool), ())
+
+    def extended(self, evaluate: Evaluate, draws: int, rng: np.random.Generator) -> "_Chains":
+        """With so many more draws of each, by the rule of Metropolis and Hastings."""
+        chains, d = self.last.shape
+        proposals = self.proposal.sample(chains * draws, rng).reshape(chains, draws, d)
+        states = np.concatenate([self.last[:, None], proposals], axis=1)
+        flat = states.reshape(-1, d)
+        log_priors, losses = evaluate(flat)
+        log_ratios = _target(log_priors, losses, self.beta) - self.proposal.log_prob(flat)
+        accepted = _accept(log_ratios.reshape(chains, -1), np.log(rng.random((chains, draws))))
+        last = np.maximum.accumulate(np.where(accepted, np.arange(draws + 1), 0), axis=1)[:, 1:]
+        new = np.take_along_axis(states, last[..., None], axis=1)
+        log_priors, losses = (each.reshape(chains, -1)[:, 1:].ravel() for each in (log_priors, losses))
+        return self._replace(
+            last=new[:, -1],
+            positions=np.concatenate([self.positions, new], axis=1),
+            accepted=np.concatenate([self.accepted, accepted[:, 1:]], axis=1),
+            tried=(proposals.reshape(-1, d), log_priors, losses),
+        )
 
 
 def evaluation(log_prior: LogPrior, loss: LogPrior, data: Any = None) -> Evaluate:
@@ -122,10 +195,12 @@ def _accept(
 ) -> Bool[np.ndarray, "chains draws+1"]:
     """Which of the states a chain goes to, the first one always."""
     accepted = np.ones(log_ratios.shape, bool)
-    now = log_ratios[:, 0]
-    for step in range(1, log_ratios.shape[1]):
-        accepted[:, step] = log_uniforms[:, step - 1] < log_ratios[:, step] - now
-        now = np.where(accepted[:, step], log_ratios[:, step], now)
+    for chain, (ratios, uniforms) in enumerate(zip(log_ratios.tolist(), log_uniforms.tolist(), strict=True)):
+        now, steps = ratios[0], []
+        for ratio, uniform in zip(ratios[1:], uniforms, strict=True):  # in NumPy every step would take ten times longer
+            steps.append(uniform < ratio - now)
+            now = ratio if steps[-1] else now
+        accepted[chain, 1:] = steps
     return accepted
 
 
@@ -139,6 +214,7 @@ def adapt(
     first: StudentMixture | None = None,
     before: Population | None = None,
     rough: bool = False,
+    latest: bool = False,
 ) -> Population:
     """A population of draws around the posterior, and a mixture fitted to it.
 
@@ -146,7 +222,8 @@ def adapt(
     weighs the draws of all stages so far for the posterior, tempered as little as leaves enough effective draws, fits
     a mixture to them, and draws from it. Weights are those of importance sampling from the mixture of all proposals.
     With the population of `before`, of the same loss at another learning rate, the first stage is already fitted to it.
-    A `rough` population has proposals of one component and ends with the first stage at the posterior.
+    A `rough` population has proposals of one component and ends with the first stage at the posterior. With `latest`
+    its best proposal is the one fitted to all draws: better as a rule, but not tried.
 
     Raises:
         ConvergenceError: if the path does not reach the posterior.
@@ -157,7 +234,7 @@ def adapt(
         raise InputError(f"`prior_draws` needs at least {20 * d} rows for {d} dimensions; got {N}. Draw more.")
     rng = _generator(key)
     enough = max(_ENOUGH * N, 10 * d)
-    components = 1 if rough else _COMPONENTS if d <= FEW else _FEW_COMPONENTS
+    components = 1 if rough else _components(d)
     wanted = 1 if rough else _ARRIVED
     best_share, arrived, stale, temperature = 0.0, 0, 0, 0.0
 
@@ -168,10 +245,11 @@ def adapt(
 
     if before is None:
         proposals = [fit_students(start, np.full(N, 1 / N), 1, rng) if first is None else first]
-        parts, densities = [], np.empty((0, 0))
+        parts, densities, sizes = [], np.empty((0, 0)), ()
     else:
         temperature, proposal = refit(before)
-        proposals, arrived = [*before.proposals, proposal], wanted - 1
+        proposals, sizes = [*before.proposals, proposal], before.stage_sizes
+        arrived = max(0, wanted - (2 if before.rough else 1))
         parts = [(before.positions, before.log_priors, before.losses)]
         densities = np.stack([one.log_prob(before.positions) for one in before.proposals])
     best, most, population = proposals[-1], len(proposals) + _STAGES, before
@@ -184,9 +262,10 @@ def adapt(
         new = proposals[-1].sample(N, rng)
         parts.append((new, *evaluate(new)))
         densities = _extended(densities, proposals, [part[0] for part in parts])
-        population = _pool(parts, densities, proposals, best)
+        sizes = (*sizes, N)
+        population = _pool(parts, densities, proposals, best, sizes)
         require_finite(log_weights_of(population, beta), "parameters that were tried")
-        share = _effective(log_weights_of(_pool(parts[-1:], densities[-1:, -N:], proposals[-1:], best), beta)) / N
+        share = _effective(log_weights_of(_pool(parts[-1:], densities[-1:, -N:], proposals[-1:], best, (N,)), beta)) / N
         arrived += temperature == 1
         stale = stale + 1 if temperature == 1 and share <= 1.05 * best_share else 0
         if share > best_share:
@@ -194,7 +273,7 @@ def adapt(
         temperature, proposal = refit(population)
         proposals.append(proposal)
     assert population is not None  # there was a stage
-    return population._replace(best=best)
+    return population._replace(best=proposals[-1] if latest else best, rough=rough)
 
 
 def _extended(
@@ -212,10 +291,12 @@ def _pool(
     densities: Float[np.ndarray, "stages total"],
     proposals: list[StudentMixture],
     best: StudentMixture,
+    sizes: tuple[int, ...],
 ) -> Population:
     positions, log_priors, losses = (np.concatenate(part) for part in zip(*parts, strict=True))
-    log_mixture = log_sum_exp(densities, axis=0) - np.log(len(densities))
-    return Population(positions, log_priors, losses, log_mixture, tuple(proposals), best)
+    shares = np.log(np.asarray(sizes) / sum(sizes))
+    log_mixture = log_sum_exp(densities + shares[:, None], axis=0)
+    return Population(positions, log_priors, losses, log_mixture, tuple(proposals), best, sizes)
 
 
 def _target(log_priors: np.ndarray, losses: np.ndarray, beta: float) -> np.ndarray:

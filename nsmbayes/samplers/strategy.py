@@ -65,8 +65,11 @@ class Sampler(ABC):
     def _prior_draws(self, target: Target, seed: int, *, known: bool = False) -> tuple[Float[np.ndarray, "k d"], Any]:
         """Candidates for the starts of the chains, fewer if something is `known`, and the key of what follows."""
         key_start, key = jax.random.split(seed_key(seed))
+        return np.asarray(target.prior.sample(key_start, self._candidates(target, known=known))), key
+
+    def _candidates(self, target: Target, *, known: bool) -> int:
         each = _FEW_CANDIDATES if target.prior.dim <= (FEW if known else _FEWEST) else _CANDIDATES
-        return np.asarray(target.prior.sample(key_start, self.chains * each)), key
+        return self.chains * each
 
 
 @registered
@@ -121,8 +124,12 @@ class AdaptiveSampler(Sampler):
         return self._sample(target, near, seed)
 
     def _sample(self, target: Target, near: Near | None, seed: int) -> Draws:
-        candidates, key = self._prior_draws(target, seed, known=near is not None)
         first = before = None
+        if near is None:
+            candidates, key = self._prior_draws(target, seed)
+        else:  # the first attempt only asks how many there are
+            key = jax.random.split(seed_key(seed))[1]
+            candidates = np.zeros((self._candidates(target, known=True), target.prior.dim))
         if isinstance(near, Population):
             before = near
         elif near is not None:
@@ -130,6 +137,8 @@ class AdaptiveSampler(Sampler):
         elif candidates.shape[1] > FEW:
             first = at_modes(target, candidates, self.chains)
         for attempt in range(_ATTEMPTS):
+            if attempt and near is not None:
+                candidates, _ = self._prior_draws(target, seed, known=True)
             try:
                 result = sample_independence(
                     log_prior,
@@ -142,6 +151,7 @@ class AdaptiveSampler(Sampler):
                     key=jax.random.fold_in(key, attempt),
                     first=first if attempt == 0 or near is None else None,
                     before=before if attempt == 0 else None,
+                    thin=target.loss.cheap,
                 )
                 return require_converged(result) if self.chains * self.draws >= _JUDGED else result
             except ConvergenceError:
@@ -175,17 +185,33 @@ def rough_draws(target: Target, near: Float[np.ndarray, "k d"] | None, *, count:
 
     They are drawn by importance: single Student distributions follow the path to the posterior.
     """
+    return rough_population(target, near, count=count, seed=seed).draws
+
+
+class Rough(NamedTuple):
+    """Rough draws, and what a sampler of the same target may begin with."""
+
+    draws: Float[np.ndarray, "count d"]
+    near: Near
+
+
+@double_precision
+def rough_population(target: Target, near: Float[np.ndarray, "k d"] | None, *, count: int, seed: int) -> Rough:
+    """`rough_draws`, and all that was visited for them."""
     key_start, key = jax.random.split(seed_key(seed))
-    candidates = np.asarray(target.prior.sample(key_start, rough_stage(target.prior.dim)))
-    first = around(near) if near is not None else rough_start(target, candidates)
-    beta = float(target.beta)
+    size, beta = rough_stage(target.prior.dim), float(target.beta)
+    if near is None:
+        candidates = np.asarray(target.prior.sample(key_start, size))
+        first = rough_start(target, candidates)
+    else:
+        candidates, first = np.zeros((size, target.prior.dim)), around(near)
+    evaluate = evaluation(log_prior, total_loss, target)
     try:
-        found = adapt(
-            evaluation(log_prior, total_loss, target), candidates, beta=beta, key=key, first=first, rough=True
-        )
-        return resample(found, beta, count)
+        found = adapt(evaluate, candidates, beta=beta, key=key, first=first, rough=True)
+        return Rough(resample(found, beta, count), found)
     except ConvergenceError:
-        return thorough_draws(target, count=count, seed=seed)
+        draws = thorough_draws(target, count=count, seed=seed)
+        return Rough(draws, draws)
 
 
 def rough_stage(d: int) -> int:

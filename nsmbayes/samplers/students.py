@@ -53,9 +53,19 @@ class Population(NamedTuple):
     log_proposals: Float[np.ndarray, " total"]
     """Log density of the mixture of all stages' proposals."""
     proposals: tuple[StudentMixture, ...]
-    """Those of all stages, each of which has as many draws."""
+    """Those of all stages."""
     best: StudentMixture
     """The one whose draws were worth most."""
+    sizes: tuple[int, ...] = ()
+    """Draws of each stage; nothing if all have as many."""
+    rough: bool = False
+    """Whether it was adapted for rough purposes: it has hardly been at the posterior itself."""
+
+    @property
+    def stage_sizes(self) -> tuple[int, ...]:
+        """Draws of each stage."""
+        stages = len(self.proposals)
+        return self.sizes or (len(self.positions) // stages,) * stages
 
 
 def fit_students(u: np.ndarray, weights: np.ndarray, components: int, rng: np.random.Generator) -> StudentMixture:

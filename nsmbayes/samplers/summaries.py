@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
+from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.blocks import losses_at
@@ -17,7 +18,7 @@ from nsmbayes.losses.cells import CountedLoss
 from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation, Sums
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
-from nsmbayes.samplers.strategy import rough_draws
+from nsmbayes.samplers.strategy import Near, rough_population
 from nsmbayes.samplers.target import Target
 
 ACCEPTED = 0.1
@@ -56,9 +57,15 @@ class Summary(NamedTuple):
         """With the error at draws of the posterior: that of the first block, for as many observations as there are."""
         assert self.loss.rows is not None
         some = theta[np.linspace(0, len(theta) - 1, min(_CHECKED, len(theta))).astype(int)]
-        [exact], [own] = losses_at([self.loss.rows.loss], some), losses_at([self.loss], some)
-        off = np.std(own.sum(axis=1) - exact.sum(axis=1))
+        [exact] = losses_at([self.loss.rows.loss], some)
+        off = np.std(self._of_first(some) - exact.sum(axis=1))
         return self._replace(error=float(beta * self.n / self.pieces[0].in_first * off))
+
+    def _of_first(self, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " k"]:
+        """The loss of the first block at k thetas: where there is no other, it is known from the sums."""
+        if len(self.pieces) == 1 and self.pieces[0].blocks == 1:
+            return map_rows(_total, theta, self.loss)
+        return losses_at([self.loss], theta)[0].sum(axis=1)
 
     def extended(self, piece: Piece) -> "Summary":
         """With more observations."""
@@ -84,8 +91,8 @@ def summarise(
     *,
     beta: float,
     seed: int,
-) -> tuple[Summary, Float[np.ndarray, "k d"]]:
-    """Statistics of observations for the posterior at `beta`, and rough draws of it.
+) -> tuple[Summary, Near]:
+    """Statistics of observations for the posterior at `beta`, and what a sampler of it may begin with.
 
     `near` are unconstrained draws of the posterior of at most 1,000 of the observations, or draws that cover it.
     """
@@ -94,17 +101,19 @@ def summarise(
     while True:
         used = piece.n if piece.n <= 2 * _GROWTH * used else _GROWTH * used
         loss = _interpolated(prior, setting, piece, near, used, seed)
-        near = rough_draws(Target(prior, loss, jnp.asarray(beta)), near, count=count, seed=seed)
+        rough = rough_population(Target(prior, loss, jnp.asarray(beta)), near, count=count, seed=seed)
+        near = rough.draws
         if used == piece.n:
             break
     summary = Summary((piece,), loss, np.inf)
     for repair in range(_REPAIRS):
-        summary = summary.checked(constrain_rows(prior, near), beta)
+        summary = summary.checked(constrain_rows(prior, rough.draws), beta)
         if summary.error <= ACCEPTED:
             break
-        summary = summary._replace(loss=_interpolated(prior, setting, piece, near, piece.n, seed + repair))
-        near = rough_draws(Target(prior, summary.loss, jnp.asarray(beta)), near, count=count, seed=seed)
-    return summary, near
+        loss = _interpolated(prior, setting, piece, rough.draws, piece.n, seed + repair)
+        summary = summary._replace(loss=loss)
+        rough = rough_population(Target(prior, loss, jnp.asarray(beta)), rough.draws, count=count, seed=seed)
+    return summary, rough.near
 
 
 @double_precision
@@ -136,6 +145,10 @@ def _interpolated(
     (A, B), rows = piece.summed(interpolation, blocks)
     scale = used / summed
     return InterpolatedLoss(interpolation, jnp.asarray(scale * A), jnp.asarray(scale * B), rows)
+
+
+def _total(theta: Float[Array, " d"], loss: InterpolatedLoss) -> Float[Array, ""]:
+    return loss(theta)
 
 
 def _with_sums(loss: InterpolatedLoss, sums: Sums) -> InterpolatedLoss:

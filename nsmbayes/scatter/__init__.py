@@ -2,7 +2,7 @@
 
 from nsmbayes.scatter.atoms import beside_atoms
 from nsmbayes.scatter.batch import fit_batch, mcd_batch
-from nsmbayes.scatter.fit import fit_location_scatter
+from nsmbayes.scatter.fit import fit_location_scatter, fit_many
 from nsmbayes.scatter.guided import fit_guided
 from nsmbayes.scatter.location_scatter import ESTIMATORS, LocationScatter
 
@@ -10,6 +10,7 @@ __all__ = [
     "LocationScatter",
     "ESTIMATORS",
     "fit_location_scatter",
+    "fit_many",
     "fit_guided",
     "beside_atoms",
     "fit_batch",

@@ -1,7 +1,9 @@
 """Robust location and scatter of the observations, or an error that says why they do not exist."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -45,6 +47,22 @@ def fit_location_scatter(x: Any, *, estimator: str = "mcd", seed: int = 0) -> Lo
     if not ok[0]:
         raise InputError(_why_degenerate(x, estimator))
     return LocationScatter.from_scatter(location[0], scatter[0], estimator)
+
+
+def fit_many(x: Sequence[Float[np.ndarray, "_ d"]], *, estimator: str = "mcd") -> list[LocationScatter | None]:
+    """`fit_location_scatter` of many data sets, those of the same size at once; None where it raises an error."""
+    found: list[LocationScatter | None] = [None] * len(x)
+    for n in {len(each) for each in x}:
+        mine = [i for i, each in enumerate(x) if len(each) == n]
+        try:
+            location, scatter, ok = fit_batch(np.stack([x[i] for i in mine]), estimator, seed_key(0))
+        except InputError:
+            continue
+        whole = LocationScatter.from_scatter(location, scatter, estimator)
+        for place, i in enumerate(mine):
+            if ok[place]:
+                found[i] = jax.tree.map(lambda part, place=place: part[place], whole)
+    return found
 
 
 def _why_degenerate(x: Float[np.ndarray, "n d"], estimator: str) -> str:

@@ -33,6 +33,10 @@ def test_a_loss_is_that_of_the_data_set_alone():
         alone = setting.loss(x)
         for theta in ([0.0, 0.0], [1.5, -0.7]):
             np.testing.assert_allclose(one(jnp.asarray(theta)), alone(jnp.asarray(theta)), rtol=1e-7)
+    alike = line_losses(skewed(1), weight, DEFAULT_NOISE_LEVELS, data, alike=True)
+    assert len({np.shape(one.y) for one in alike}) == 1 < len({np.shape(one.y) for one in found})
+    for one, other in zip(found, alike, strict=True):
+        np.testing.assert_allclose(one(jnp.asarray([1.5, -0.7])), other(jnp.asarray([1.5, -0.7])), rtol=1e-12)
     for counts, setting, x in zip(data.counts(weight), settings, sets, strict=True):
         overall = np.asarray(overall_many(weight, setting.weighting.centre, jnp.asarray(x)))
         np.testing.assert_allclose(counts, overall * setting.weighting.at(x) ** 2, rtol=1e-9)

@@ -11,7 +11,7 @@ from scipy.stats import f as f_distribution
 from sklearn.covariance import MinCovDet
 
 from nsmbayes.errors import InputError
-from nsmbayes.scatter import _mcd_space, fit_batch, fit_location_scatter, mcd_batch
+from nsmbayes.scatter import _mcd_space, fit_batch, fit_location_scatter, fit_many, mcd_batch
 from nsmbayes.scatter._consistency import consistency_factor, minimum_rows, support_size
 
 KEY = jax.random.key(0)
@@ -262,3 +262,18 @@ def test_bad_input_is_explained():
         fit_batch(x, "mve", KEY)
     with pytest.raises(InputError, match="`warm_start scatter`"):
         mcd_batch(np.random.default_rng(0).standard_normal((1, 20, 2)), KEY, warm_start=(np.zeros(2), -np.eye(2)))
+
+
+@pytest.mark.parametrize("estimator", ["mcd", "mad", "sample"])
+def test_many_data_sets_of_several_sizes(estimator):
+    rng = np.random.default_rng(0)
+    sets = [rng.standard_normal((n, 1)) for n in (30, 50, 30, 50)] + [np.zeros((30, 1)), np.zeros((1, 1))]
+    found = fit_many(sets, estimator=estimator)
+    assert found[4] is None
+    assert found[5] is None
+    for each, x in zip(found[:4], sets, strict=False):
+        alone = fit_location_scatter(x, estimator=estimator)
+        assert each is not None
+        assert each.estimator == estimator
+        for name in ("location", "scatter", "factor", "inverse"):
+            np.testing.assert_allclose(getattr(each, name), getattr(alone, name), rtol=1e-12)
