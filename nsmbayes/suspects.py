@@ -51,6 +51,7 @@ _DRAWS, _FEWER = 60, 20  # of the parameter, over which the model is averaged, a
 _DOUBT = 0.3  # share of observations that the search for a start leaves to their neighbours
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
 _NEGLIGIBLE = 1e-4  # weight of a parameter, relative to the largest
+_TYPICAL, _NEARLY_ALL = 40, 0.99  # observations that the model draws at each parameter, and how many are within reach
 _ALLOWED = 0.5  # power of the ratio of variances
 _NOTABLE = 1.1  # times the variance from which on a reader should know
 _AWAY, _MOST = 1e4, 1e6  # scales, and nats
@@ -76,6 +77,8 @@ class Suspects(NamedTuple):
     """The same draws in the space of the prior."""
     wider: float
     """How much larger the variance of the parameter is for not knowing which observations are outliers."""
+    reach: float
+    """The distance from the location, in the scatter, within which 99 % of the model's own observations lie."""
 
     def extended(self, count: int) -> "Suspects":
         """With so many more observations, of which none is distrusted for its number."""
@@ -152,7 +155,9 @@ def find_suspects(
         observed = smoothed(some, some, centre, LEVELS, np.arange(len(some)), axes)
         lambdas = expected(density, theta, Places.of(some, centre, LEVELS, axes), observed.total)
         factor = Factor.explained(values, observed, lambdas, Tail.of(density, theta, some))
-    return Suspects(factor, centre, near, density, theta, found.wider_than(fixed))
+    drawn = density.draw(theta, _TYPICAL, np.random.default_rng(seed)).reshape(-1, x.shape[1])
+    reach = float(np.quantile(np.linalg.norm(whitened(drawn, centre), axis=1), _NEARLY_ALL))
+    return Suspects(factor, centre, near, density, theta, found.wider_than(fixed), reach)
 
 
 def sharpened(good: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -156,7 +156,7 @@ class NSMBayes(LikelihoodMethod):
         if np.isnan(x).any():
             return self._with_missing(x, dequantised, beta, weight, seed)
         suspects = self._suspects(dequantised, seed)
-        setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
+        setting = self.setting(dequantised, weight, suspects)
         multiples = None if suspects is None else suspects.factor.values
         chosen = 1.0 if beta is None else checks.positive(beta, "beta")
         near, compression = None if suspects is None else suspects.near, None
@@ -206,9 +206,8 @@ class NSMBayes(LikelihoodMethod):
     ) -> tuple[SurrogateCheck | None, float]:
         """What held-out simulations say about the surrogate at the posterior, and a learning rate that allows for it.
 
-        `lower` is how much larger variances have to be for other reasons; with None the learning rate stays as it is.
-        Where `test`, that of the loss of this data set, has enough simulations near the posterior, the loss of the
-        problem is corrected by them.
+        `lower` is how much larger variances have to be for other reasons; with None the learning rate stays. Where
+        `test`, that of this data set, has enough simulations near the posterior, the loss is corrected by them.
         """
         stage("checking the surrogate")
         theta = constrain_rows(prior, problem.draw(beta, seed).draws.flat)
@@ -259,8 +258,7 @@ class NSMBayes(LikelihoodMethod):
         density = as_mixture(self.density)
         whole = completed(self.support, density, dequantised, seed)
         suspects = self._suspects(whole, seed)
-        centre = self._location_scatter(whole) if suspects is None else suspects.centre
-        weighting = MarginalWeighting(self.weight if weight is None else as_weight(weight), centre)
+        weighting = MarginalWeighting(*self._weighting(whole, weight, suspects))
         setting = MarginalSetting(density, weighting, self.noise_levels, self.whiten)
         loss, near = setting.loss(dequantised), None
         if suspects is not None:
@@ -276,11 +274,16 @@ class NSMBayes(LikelihoodMethod):
         return self._posterior(x, dequantised, setting, problem, beta=chosen, seed=seed, **options)
 
     def setting(
-        self, x: Float[np.ndarray, "n d_x"], weight: Weight | None = None, centre: LocationScatter | None = None
+        self, x: Float[np.ndarray, "n d_x"], weight: Weight | None = None, suspects: Suspects | None = None
     ) -> NSMSetting:
-        """The loss with the weight and the coordinates that follow from observations `x`, or from `centre`."""
-        weighting = Weighting(self._weight(x, weight), self._location_scatter(x) if centre is None else centre)
-        return NSMSetting.of(self.density, weighting, self.noise_levels, whiten=self.whiten)
+        """The loss with the weight and the coordinates that follow from observations `x`, and from `suspects`."""
+        return NSMSetting.of(self.density, self._weighting(x, weight, suspects), self.noise_levels, whiten=self.whiten)
+
+    def _weighting(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None, suspects: Suspects | None) -> Weighting:
+        chosen = self._weight(x, weight)
+        if suspects is None:
+            return Weighting(chosen, self._location_scatter(x))
+        return Weighting(chosen.reaching(suspects.reach), suspects.centre)
 
     def _weight(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None) -> Weight:
         return (self.weight if weight is None else as_weight(weight)).for_columns(x.shape[1])

@@ -271,7 +271,7 @@ class NSMBayesAmortised(NSMBayes):
         suspects = None
         if excess and self.excess is not None:
             suspects = find_suspects(self.excess, support, self._mixture, dequantised, self._location_scatter, seed)
-        setting = self.setting(dequantised, weight, None if suspects is None else suspects.centre)
+        setting = self.setting(dequantised, weight, suspects)
         multiples = np.ones(len(x)) if suspects is None else suspects.factor.values
         near = self._pilot(support, setting, dequantised, seed) if suspects is None else suspects.near
         rate = 1.0 if beta is None else checks.positive(beta, "beta")

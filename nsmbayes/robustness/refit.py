@@ -8,7 +8,7 @@ from nsmbayes.losses.statistics import DataStatistics
 from nsmbayes.posteriors import ConjugatePosterior
 
 _MOST = 1000  # observations: of more, fitting all of them again would take seconds
-_TRUSTED = 0.9  # factor by number above which an observation is not distrusted
+_TRUSTED = 0.5  # factor by number above which an observation is not distrusted
 _PLACES = (0.0, -2.0, 2.0, -5.0, 5.0, -1e6, 1e6)  # in robust standard deviations from the location
 
 

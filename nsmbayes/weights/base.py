@@ -35,6 +35,11 @@ class Weight(eqx.Module):
         del d
         return self
 
+    def reaching(self, distance: float) -> "Weight":
+        """The weight for a model most of whose observations lie within a distance: here the weight itself."""
+        del distance
+        return self
+
     @property
     @abc.abstractmethod
     def decay(self) -> float:

@@ -13,6 +13,8 @@ from nsmbayes.serialisation import registered
 from nsmbayes.weights.base import Weight
 from nsmbayes.weights.imq import imq_squared
 
+_STEP, _MOST_STEPS = 1.5, 4  # by which a radius may grow, and how often
+
 
 @registered
 class PlateauIMQ(Weight):
@@ -70,6 +72,23 @@ class PlateauIMQ(Weight):
         radius = chi.isf(outside, d) if outside > 0 else self.radius + math.sqrt(d) - math.sqrt(self.columns)
         cutoff = None if self.cutoff_radius is None else self.cutoff_radius - self.radius + radius
         return PlateauIMQ(float(radius), self.zeta, cutoff, d)
+
+    def reaching(self, distance: float) -> "PlateauIMQ":
+        """With a larger radius, if it was told for how many columns: in steps, up to about the distance.
+
+        Every radius is compiled, so that there are few of them.
+
+        Example:
+            >>> weight = PlateauIMQ(radius=2.0, cutoff_radius=12.0, columns=1)
+            >>> [weight.reaching(distance).radius for distance in (1.0, 2.8, 50.0)]
+            [2.0, 3.0, 10.125]
+        """
+        if self.columns is None or distance <= self.radius:
+            return self
+        steps = min(math.ceil(math.log(distance / self.radius) / math.log(_STEP)), _MOST_STEPS)
+        radius = self.radius * _STEP**steps
+        cutoff = None if self.cutoff_radius is None else self.cutoff_radius - self.radius + radius
+        return PlateauIMQ(radius, self.zeta, cutoff, self.columns)
 
     @property
     def decay(self) -> float:
