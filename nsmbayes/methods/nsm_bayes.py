@@ -171,12 +171,11 @@ class NSMBayes(LikelihoodMethod):
             loss = setting.loss(dequantised)
             loss = loss if multiples is None else loss.reweighted(multiples)
             problem = SampledProblem(self.support, loss, len(x), self.sampler, near)
-        result = None
+        result = lower = None
         if beta is None and self.calibration is not None:
-            result = self.calibration.calibrate(problem, seed=seed)
+            result, lower = self.calibration.calibrate(problem, seed=seed), wider_for(suspects)
             chosen = result.beta
         test = self._test_for(setting, dequantised, multiples)
-        lower = None if result is None else wider_for(suspects)
         check, chosen = self._checked(problem, self.support, chosen, seed, lower=lower, test=test)
         if isinstance(problem, CompressedProblem):
             compression = problem.check(chosen, seed)
@@ -206,11 +205,11 @@ class NSMBayes(LikelihoodMethod):
     ) -> tuple[SurrogateCheck | None, float]:
         """What held-out simulations say about the surrogate at the posterior, and a learning rate that allows for it.
 
-        `lower` is how much larger variances have to be for other reasons; with None the learning rate stays. Where
-        `test`, that of this data set, has enough simulations near the posterior, the loss is corrected by them.
+        `lower`: how much larger variances have to be for other reasons; None: the learning rate stays. Where `test`
+        has enough simulations near the posterior, the loss of the problem is corrected by them.
         """
-        stage("checking the surrogate")
         theta = constrain_rows(prior, problem.draw(beta, seed).draws.flat)
+        stage("checking the surrogate")
         covariance = np.atleast_2d(np.cov(theta.T))
         facts = (theta.mean(axis=0), covariance, problem.n, beta * covariance)
         check = None if test is None else test.correct(*facts)
@@ -220,9 +219,7 @@ class NSMBayes(LikelihoodMethod):
             check = general.check(*facts)
         if (correction := check.total) is not None:
             problem.correct(correction, beta, seed)
-        if lower is None:
-            return check, beta
-        return check._replace(applied=True), beta / (check.wider + lower - 1)
+        return (check, beta) if lower is None else (check._replace(applied=True), beta / (check.wider + lower - 1))
 
     def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
         if not isinstance(self.density, MixtureDensity) or not self.whiten:
@@ -264,11 +261,10 @@ class NSMBayes(LikelihoodMethod):
         if suspects is not None:
             loss, near = loss.reweighted(suspects.factor.values), suspects.near
         problem = SampledProblem(self.support, loss, len(x), self.sampler, near)
-        chosen, result = 1.0 if beta is None else checks.positive(beta, "beta"), None
+        chosen, result, lower = 1.0 if beta is None else checks.positive(beta, "beta"), None, None
         if beta is None and self.calibration is not None:
-            result = self.calibration.calibrate(problem, seed=seed)
+            result, lower = self.calibration.calibrate(problem, seed=seed), wider_for(suspects)
             chosen = result.beta
-        lower = None if result is None else wider_for(suspects)
         check, chosen = self._checked(problem, self.support, chosen, seed, lower=lower)
         options: dict[str, Any] = {"calibration": result, "suspects": suspects, "surrogate_check": check}
         return self._posterior(x, dequantised, setting, problem, beta=chosen, seed=seed, **options)
