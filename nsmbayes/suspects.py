@@ -18,13 +18,14 @@ from jaxtyping import Array, Bool, Float, Int
 from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.waiting import stage
-from nsmbayes.losses import Loss, NLELoss
+from nsmbayes.losses import NLELoss
 from nsmbayes.losses.cells import Cells
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers.independence import resample
 from nsmbayes.samplers.recounted import Moments, Recounted, counting
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
+from nsmbayes.weights import PlateauIMQ, Weighting
 from nsmbayes.weights.accounts import Account, Explained, whitened
 from nsmbayes.weights.excess import (
     JOINT,
@@ -48,7 +49,6 @@ from nsmbayes.weights.tails import Tail
 MOST = 500
 """Observations that the model is fitted to; of more, a random subset."""
 _DRAWS, _FEWER = 60, 20  # of the parameter, over which the model is averaged, and for more than MOST observations
-_DOUBT = 0.3  # share of observations that the search for a start leaves to their neighbours
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
 _NEGLIGIBLE = 1e-4  # weight of a parameter, relative to the largest
 _TYPICAL, _NEARLY_ALL = 40, 0.99  # observations that the model draws at each parameter, and how many are within reach
@@ -57,6 +57,8 @@ _NOTABLE = 1.1  # times the variance from which on a reader should know
 _AWAY, _MOST = 1e4, 1e6  # scales, and nats
 _FINER = 4  # times as fine as those of the loss are cells: what is found in them changes fast with the place
 _ROWS, _AT_ONCE = 1000, 16  # observations that are compared in one compiled call, and such calls at once
+
+_TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, cutoff_radius=2.5, columns=1)
 
 BY_DISTANCE = "Weights are by distance alone: there is no mixture density with which the data could be compared."
 """What posteriors say where excess was asked for, and could not be found."""
@@ -79,6 +81,8 @@ class Suspects(NamedTuple):
     """How much larger the variance of the parameter is for not knowing which observations are outliers."""
     reach: float
     """The distance from the location, in the scatter, within which 99 % of the model's own observations lie."""
+    explained: bool = True
+    """Whether some parameter explains at least half of the observations; otherwise none of them is distrusted."""
 
     def extended(self, count: int) -> "Suspects":
         """With so many more observations, of which none is distrusted for its number."""
@@ -97,6 +101,8 @@ class Suspects(NamedTuple):
 
     def describe(self) -> str:
         """One or two sentences."""
+        if not self.explained:
+            return "No parameter was found that explains half of the observations: weights are by distance alone."
         values = self.factor.values
         several = int((values < _KEPT).sum())
         said = f"{several:,} of {len(values):,} observations are more than the model explains and count less than half."
@@ -126,24 +132,29 @@ def find_suspects(
 ) -> Suspects:
     """What each observation counts: the probability that it is a draw of the model.
 
-    Location and scatter, in whose units neighbours are near, are fitted twice: to all observations, and to those that
-    count by then.
+    The search begins where a likelihood of the middle of the data is: where no row is explained, the one that knows of
+    outliers is flat. Location and scatter, in whose units neighbours are near, are fitted twice: to all observations,
+    and to those that count by then.
     """
     stage("which observations are too many?")
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
     some = x[rows]
     loss, centre = NLELoss(density, jnp.asarray(some)), fit_centre(some)
     account = Account.of(some, centre)
-    start = _Doubtful(loss, jnp.asarray(account.log_beside))
-    visited = Recounted(prior, loss, start=start, seed=seed)
+    middle = Weighting(_TIGHT.for_columns(x.shape[1]), centre).at(some) ** 2
+    visited = Recounted(prior, loss, start=NLELoss(density, jnp.asarray(some), jnp.asarray(middle)), seed=seed)
+    visited.population(counting(middle))
     found = _Beliefs.of(visited, account, excess)
     kept = found.good > _KEPT
     if _MAJORITY * len(some) < kept.sum() < len(some):
         centre = fit_centre(_banished(some, ~kept, centre))
         account = Account.of(some, centre)
         found = _Beliefs.of(visited, account, excess)
+    explained = bool(found.good.mean() > _KEPT)
+    if not explained:
+        found = found._replace(good=np.ones(len(some)))
     values = sharpened(found.good)
-    population = visited.population(counting(values))
+    population = visited.population(counting(values if explained else middle))
     near, fixed = resample(population, 1.0, _DRAWS), Moments.of(population)
     theta = constrain_rows(prior, near)
     if len(x) > len(some):
@@ -157,7 +168,8 @@ def find_suspects(
         factor = Factor.explained(values, observed, lambdas, Tail.of(density, theta, some))
     drawn = density.draw(theta, _TYPICAL, np.random.default_rng(seed)).reshape(-1, x.shape[1])
     reach = float(np.quantile(np.linalg.norm(whitened(drawn, centre), axis=1), _NEARLY_ALL))
-    return Suspects(factor, centre, near, density, theta, found.wider_than(fixed), reach)
+    wider = found.wider_than(fixed) if explained else 1.0
+    return Suspects(factor, centre, near, density, theta, wider, reach if explained else 0.0, explained)
 
 
 def sharpened(good: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -201,18 +213,6 @@ class _Beliefs(NamedTuple):
         spread = self.moments.covariance + np.outer(shift, shift)
         ratio = float(np.trace(np.linalg.solve(fixed.covariance, spread))) / len(shift)
         return max(1.0, ratio) ** _ALLOWED
-
-
-class _Doubtful(Loss):
-    """Minus the log likelihood of a model that leaves a share of the observations to their neighbours."""
-
-    loss: NLELoss
-    beside: Float[Array, " n"]
-
-    def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
-        """The loss of each observation."""
-        logs = jnp.log1p(-_DOUBT) - self.loss.each(theta)
-        return -jnp.logaddexp(logs, jnp.log(_DOUBT) + self.beside)
 
 
 def _good_elsewhere(

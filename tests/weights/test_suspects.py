@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.known_location import Location
+from support.known_location import Location, location
+from support.known_location import draw as draw_location
 
 import nsmbayes as nsm
 from nsmbayes.priors import unconstrained
@@ -80,3 +81,26 @@ def test_what_is_uncertain_widens_and_what_is_not_does_not():
     assert max(one.wider for one in far) < np.mean(near)
     assert max(one.factor.values[:10].max() for one in far) < 0.01
     assert min(one.factor.values[10:].mean() for one in far) > 0.97
+
+
+@pytest.mark.parametrize(("d", "sd"), [(1, 1e3), (3, 1e3), (8, 1e2)])
+def test_a_wide_prior_does_not_hide_the_model(d, sd):
+    """Where no row is explained the likelihood that knows of outliers is flat: no draw of such a prior is near one."""
+    density, prior = location(d), unconstrained(nsm.GaussianPrior(np.zeros(d), sd**2 * np.ones(d)))
+    rng = np.random.default_rng(0)
+    x = draw_location(density, sd / 2 * np.ones(d), 60, rng)
+    x[:12] += 9
+    with jax.enable_x64(True):
+        found = find_suspects(Excess(), prior, density, x, fit_location_scatter, 0)
+    assert found.explained
+    assert found.factor.values[:12].max() < 0.1
+    assert found.factor.values[12:].mean() > 0.95
+
+
+def test_data_that_no_parameter_explains_are_weighted_by_distance():
+    x = np.random.default_rng(0).uniform(-300, 300, (60, 1))
+    found = suspects_of(x, 0)
+    assert not found.explained
+    assert (found.factor.values == 1).all()
+    assert (found.wider, found.reach) == (1.0, 0.0)
+    assert "weights are by distance alone" in found.describe()
