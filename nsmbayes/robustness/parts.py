@@ -10,8 +10,6 @@ from nsmbayes.robustness.bounds.weights import WeightBounds
 from nsmbayes.robustness.certificate import Check
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight
-from nsmbayes.weights.excess import JOINT
-from nsmbayes.weights.projections import TIGHT, WIDE
 
 _FAR = 5.0  # robust standard deviations from the bulk
 _BREAKING = 0.45  # fraction of a column that one value may take before its scatter is about to break down
@@ -75,10 +73,4 @@ def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
             "The factors by number (excess) stay as they are, too. Fitted again with another row they change, and what "
             "that does to the posterior is argued on docs/excess.md, not proved.",
         )
-        if x.shape[1] > JOINT:
-            said += (
-                f"With more than {JOINT} columns observations are counted in each column and along {WIDE + TIGHT} "
-                "directions in which their spread differs most from the model's: a group that shows in none of these "
-                "is weighted by its distance.",
-            )
     return said
