@@ -88,7 +88,8 @@ def test_the_learning_rate_is_lowered_for_what_is_left(posterior):
     assert check.corrected
     assert check.applied
     assert check.ratio == check.noise < 1 < check.seen
-    assert posterior.beta == pytest.approx(posterior.calibration.beta / check.wider)
+    wider = check.wider + posterior.suspects.wider - 1
+    assert posterior.beta == pytest.approx(posterior.calibration.beta / wider)
     assert check.wider == 1 + check.ratio
     assert posterior.contains([TRUTH])
     assert "corrected by them for an error of" in " ".join(posterior.summary().split())

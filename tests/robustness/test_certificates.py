@@ -117,13 +117,10 @@ def test_what_is_known_about_other_weights_and_surrogates_is_told_by_two_tables(
     assert general(surrogate, MyIMQ(zeta=1.0)).certificate.robust
 
 
-@pytest.mark.parametrize(("d", "said"), [(5, False), (6, True)])
-def test_certificates_say_where_excess_is_blind(d, said):
-    x = np.random.default_rng(0).standard_normal((40, d))
+def test_certificates_say_that_factors_by_number_are_kept():
+    x = np.random.default_rng(0).standard_normal((40, 3))
     posterior: Any = SimpleNamespace(x=x, suspects=object(), surrogate_check=None)
-    words = " ".join(notes(fit_location_scatter(x), posterior))
-    assert "The factors by number (excess) stay as they are" in words
-    assert ("a group that shows in none of these is weighted by its distance" in words) == said
+    assert "The factors by number (excess) stay as they are" in " ".join(notes(fit_location_scatter(x), posterior))
 
 
 def test_more_outliers_than_half_are_warned_of():
