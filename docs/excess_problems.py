@@ -184,11 +184,16 @@ def observe(name: str, kind: str, repeat: int, seed: int) -> Data:
     return Data(*contaminate(clean, kind, rng), truth)
 
 
+def network_path(folder: Path, name: str, shift: int) -> Path:
+    """Where the network of a problem is kept."""
+    return folder / "networks" / (f"{name}-{shift}" if shift else name)
+
+
 def trained(name: str, folder: Path, shift: int = 0) -> Any:
     """The network of a problem, from the folder if it is there; otherwise with seeds of its own for every `shift`."""
     import nsmbayes as nsm
 
-    path = folder / name
+    path = network_path(folder, name, shift)
     if path.exists():
         return nsm.load(path)
     if name in PROBLEMS:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from excess_problems import CLEAN, CURVE, EVERYWHERE, NAMES, OWN, kinds, observe, trained
+from excess_problems import CLEAN, CURVE, EVERYWHERE, NAMES, OWN, kinds, network_path, observe, trained
 
 STORED = Path(__file__).parent / "excess-study.json"
 SEEDS = {"cells": 379, "curve": 359, "alternatives": 61}
@@ -106,7 +106,7 @@ def work(core: int, folder: Path, pipe: Connection) -> None:
     while True:
         job: Job = pipe.recv()
         if job.problem not in networks:
-            networks[job.problem] = trained(job.problem, folder / "networks", job.shift)
+            networks[job.problem] = trained(job.problem, folder, job.shift)
         for kind in job.kinds:
             try:
                 row = measure(job, kind, networks[job.problem])
@@ -132,7 +132,7 @@ class Worker:
     def give(self, job: Job) -> None:
         """Begin a job."""
         self.job, self.problem, self.last, self.done = job, job.problem, time.monotonic(), 0
-        self.limit = NO_ROW if (self.folder / "networks" / job.problem).exists() else NO_NETWORK
+        self.limit = NO_ROW if network_path(self.folder, job.problem, job.shift).exists() else NO_NETWORK
         self.pipe.send(job)
 
     def stop(self) -> None:
@@ -169,7 +169,7 @@ def choose(jobs: list[Job], worker: Worker, workers: list[Worker], folder: Path)
     While a network is being trained, its problem waits.
     """
     busy = [other.problem for other in workers if other.job is not None]
-    untrained = {job.problem for job in jobs if not (folder / "networks" / job.problem).exists()}
+    untrained = {job.problem for job in jobs if not network_path(folder, job.problem, job.shift).exists()}
     left: dict[str, float] = {}
     for job in jobs:
         left[job.problem] = left.get(job.problem, 0) + len(job.kinds) * COSTLY.get(job.problem, 2.0)

@@ -26,7 +26,7 @@ from nsmbayes.samplers.recounted import Moments, Recounted, counting
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
 from nsmbayes.weights import PlateauIMQ, Weighting
-from nsmbayes.weights.accounts import Account, Explained, whitened
+from nsmbayes.weights.accounts import Account, Explained, beside_outliers, whitened
 from nsmbayes.weights.excess import (
     JOINT,
     LEVELS,
@@ -52,13 +52,14 @@ _DRAWS, _FEWER = 60, 20  # of the parameter, over which the model is averaged, a
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
 _NEGLIGIBLE = 1e-4  # weight of a parameter, relative to the largest
 _TYPICAL, _NEARLY_ALL = 40, 0.99  # observations that the model draws at each parameter, and how many are within reach
-_ALLOWED = 0.5  # power of the ratio of variances
+_ALLOWED, _LARGEST = 0.5, 100.0  # power of the ratio of variances, and the largest that is believed
+_FEWEST = 5  # effective draws to a parameter, from which on variances are compared
 _NOTABLE = 1.1  # times the variance from which on a reader should know
 _AWAY, _MOST = 1e4, 1e6  # scales, and nats
 _FINER = 4  # times as fine as those of the loss are cells: what is found in them changes fast with the place
 _ROWS, _AT_ONCE = 1000, 16  # observations that are compared in one compiled call, and such calls at once
 
-_TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, cutoff_radius=2.5, columns=1)
+_TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, columns=1)
 
 BY_DISTANCE = "Weights are by distance alone: there is no mixture density with which the data could be compared."
 """What posteriors say where excess was asked for, and could not be found."""
@@ -110,8 +111,8 @@ class Suspects(NamedTuple):
             said = "No observation is distrusted for the number of those like it."
         if self.wider > _NOTABLE:
             said += (
-                f" Which observations are outliers is uncertain: that adds {self.wider - 1:.0%} to the variance of the "
-                "parameters."
+                f" Which observations are outliers is uncertain: that is worth {self.wider - 1:.0%} more variance, "
+                "which calibrated learning rates of NSM-Bayes allow for."
             )
         return said
 
@@ -133,8 +134,8 @@ def find_suspects(
     """What each observation counts: the probability that it is a draw of the model.
 
     The search begins where a likelihood of the middle of the data is: where no row is explained, the one that knows of
-    outliers is flat. Location and scatter, in whose units neighbours are near, are fitted twice: to all observations,
-    and to those that count by then.
+    outliers is flat. Location and scatter, in whose units neighbours are near, are fitted to all observations, and
+    again to those that count by then, if these are most of them.
     """
     stage("which observations are too many?")
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
@@ -146,7 +147,7 @@ def find_suspects(
     visited.population(counting(middle))
     found = _Beliefs.of(visited, account, excess)
     kept = found.good > _KEPT
-    if _MAJORITY * len(some) < kept.sum() < len(some):
+    if centre.is_robust and _MAJORITY * len(some) < kept.sum() < len(some):
         centre = fit_centre(_banished(some, ~kept, centre))
         account = Account.of(some, centre)
         found = _Beliefs.of(visited, account, excess)
@@ -158,9 +159,11 @@ def find_suspects(
     near, fixed = resample(population, 1.0, _DRAWS), Moments.of(population)
     theta = constrain_rows(prior, near)
     if len(x) > len(some):
-        few = theta[:: _DRAWS // _FEWER]
-        values = sharpened(_good_elsewhere(density, few, x, rows, centre, account, found.good))
-        factor = explain_all(values, density, few, x, rows, centre)
+        values = np.ones(len(x))
+        if explained:
+            believed = constrain_rows(prior, found.near)
+            values = sharpened(_good_elsewhere(density, believed, x, rows, centre, account, found.good))
+        factor = explain_all(values, density, theta[:: _DRAWS // _FEWER], x, rows, centre)
     else:
         axes = revealing_axes(density, theta, some, centre) if x.shape[1] > JOINT else None
         observed = smoothed(some, some, centre, LEVELS, np.arange(len(some)), axes)
@@ -190,6 +193,8 @@ class _Beliefs(NamedTuple):
 
     good: Float[np.ndarray, " n"]
     moments: Moments
+    near: Float[np.ndarray, "k d"]
+    """Some draws of the parameter, unconstrained."""
 
     @classmethod
     def of(cls, visited: Recounted, account: Account, excess: Excess) -> "_Beliefs":
@@ -198,10 +203,12 @@ class _Beliefs(NamedTuple):
         def explained(losses: Float[np.ndarray, "k n"]) -> Explained:
             return account.explain(-losses.clip(-_MOST, _MOST), cost=excess.cost_in(d), clean=excess.clean)
 
-        moments = Moments.of(visited.population(lambda losses: -explained(losses).nats, rough=False))
+        population = visited.population(lambda losses: -explained(losses).nats, rough=False)
+        moments = Moments.of(population)
         used = moments.weights > _NEGLIGIBLE * moments.weights.max()
         weights = moments.weights[used] / moments.weights[used].sum()
-        return cls(np.clip(weights @ explained(visited.losses[used]).good, 0.0, 1.0), moments)
+        good = np.clip(weights @ explained(visited.losses[used]).good, 0.0, 1.0)
+        return cls(good, moments, resample(population, 1.0, _FEWER))
 
     def wider_than(self, fixed: Moments) -> float:
         """How much larger variances have to be than those of a posterior with fixed counts; at least 1.
@@ -209,10 +216,12 @@ class _Beliefs(NamedTuple):
         Half of what a normal posterior would need, as a power: what is uncertain is mostly one direction, and to widen
         all of them in full cost more than it gained (docs/excess.md).
         """
+        if min(self.moments.effective, fixed.effective) < _FEWEST * len(fixed.mean):
+            return 1.0  # too few draws to tell
         shift = self.moments.mean - fixed.mean
         spread = self.moments.covariance + np.outer(shift, shift)
         ratio = float(np.trace(np.linalg.solve(fixed.covariance, spread))) / len(shift)
-        return max(1.0, ratio) ** _ALLOWED
+        return min(max(1.0, ratio), _LARGEST) ** _ALLOWED
 
 
 def _good_elsewhere(
@@ -229,23 +238,24 @@ def _good_elsewhere(
     odds = np.log(share) - np.log1p(-share) + account.log_volume
     blocks = []
     for start in range(0, len(x), _ROWS):
-        block = x[start : start + _ROWS]
-        beside = account.log_beside_outliers(whitened(block, centre), good) - odds
-        missing = _ROWS - len(block)
-        blocks.append((np.pad(block, ((0, missing), (0, 0)), mode="edge"), np.pad(beside, (0, missing))))
+        block = np.pad(x[start : start + _ROWS], ((0, max(0, start + _ROWS - len(x))), (0, 0)), mode="edge")
+        blocks.append((block, whitened(block, centre)))
+    shared = (account.y, 1 - good, odds, thetas, density)
     parts = [
         part
         for start in range(0, len(blocks), _AT_ONCE)
-        for part in call_each(_good_in_block, blocks[start : start + _AT_ONCE], thetas, density)
+        for part in call_each(_good_in_block, blocks[start : start + _AT_ONCE], *shared)
     ]
     everywhere = np.concatenate(parts)[: len(x)]
     everywhere[rows] = good
     return everywhere
 
 
-def _good_in_block(x: Array, log_beside: Array, thetas: Array, density: MixtureDensity) -> Array:
-    loss = NLELoss(density, x)
-    return jax.lax.map(lambda theta: jax.nn.sigmoid(-loss.each(theta) - log_beside), thetas).mean(axis=0)
+def _good_in_block(
+    x: Array, y: Array, others: Array, left: Array, odds: Array, thetas: Array, density: MixtureDensity
+) -> Array:
+    loss, beside = NLELoss(density, x), jnp.log(beside_outliers(y, others, left, jnp)) - odds
+    return jax.lax.map(lambda theta: jax.nn.sigmoid(-loss.each(theta) - beside), thetas).mean(axis=0)
 
 
 def explain_all(

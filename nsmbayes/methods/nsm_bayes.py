@@ -55,7 +55,8 @@ class NSMBayes(LikelihoodMethod):
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         weight: how observations are trusted as a function of their distance from the bulk; by default fully up to two
             robust standard deviations, and less at every noise level beyond twelve. With several columns, up to the
-            distance that holds as many Gaussian observations, and beyond that plus ten.
+            distance that holds as many Gaussian observations, and beyond that plus ten. With `excess` both radii grow
+            to where 99 % of the fitted model's own observations lie; a weight without `columns` stays as it is.
         scatter: the estimator of location and scatter behind the weight. "guided" (default) is "mcd" in one column; in
             more it is shrunk towards the surrogate's own scatter at a robust first guess of the parameter
             (`scatter.fit_guided`), so that few observations, or a tight group of outliers, do not mislead it; a flow's

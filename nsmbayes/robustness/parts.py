@@ -70,7 +70,7 @@ def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
         )
     if posterior.suspects is not None:
         said += (
-            "The factors by number (excess) stay as they are, too. Fitted again with another row they change, and what "
-            "that does to the posterior is argued on docs/excess.md, not proved.",
+            "The factors by number (excess) stay as they are, too, and so does the radius of the weight. Fitted again "
+            "with another row they change; what that does to the posterior is argued on docs/excess.md, not proved.",
         )
     return said

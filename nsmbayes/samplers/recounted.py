@@ -115,6 +115,11 @@ class Moments(NamedTuple):
     covariance: Float[np.ndarray, "d d"]
     weights: Float[np.ndarray, " k"]
 
+    @property
+    def effective(self) -> float:
+        """How many independent draws they are worth."""
+        return float(1 / (self.weights**2).sum())
+
     @classmethod
     def of(cls, population: Population) -> "Moments":
         """At beta = 1."""

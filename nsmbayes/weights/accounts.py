@@ -7,7 +7,8 @@ Under a model q, all observations together have the density
 
 with g_i = p q(x_i) / { p q(x_i) + (1 - p) r_i } the probability that row i is the model's, p their mean, K the mean of
 Gaussian kernels of several widths, and b a very wide Cauchy distribution for a row without neighbours: outliers are
-described by the other outliers. g and r determine each other; they are found by expectation maximisation. A model that
+described by the other outliers. g and r determine each other; they are found by steps of expectation maximisation, in
+which r counts exp(-cost) times, and a last one in which it counts in full. A model that
 stretches to explain a group of outliers predicts rows in the gap before it that are not there, and pays for them; one
 that leaves out its own tail must describe scattered rows by their neighbours, and pays for that. Few outliers are more
 likely than many: k of them, at most half of the rows, have the prior probability exp(-cost k) / (1 + k), up to a
@@ -18,11 +19,10 @@ they are.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import gammaln
 
 from nsmbayes.scatter import LocationScatter
 
@@ -67,9 +67,9 @@ class Account(NamedTuple):
         )
 
     @property
-    def log_beside(self) -> Float[np.ndarray, " n"]:
-        """The log density of each observation, in units of x, by all others: what is known without a model."""
-        return np.log(np.maximum((self.kernels.sum(axis=1) + self.alone) / len(self.alone), _LEAST)) - self.log_volume
+    def beside(self) -> Float[np.ndarray, " n"]:
+        """The density of each observation, in robust scales, by all others: what is known without a model."""
+        return np.maximum((self.kernels.sum(axis=1) + self.alone) / len(self.alone), _LEAST)
 
     def explain(self, log_q: Float[np.ndarray, "k n"], *, cost: float, clean: float) -> Explained:
         """All observations under models that have these log densities, in units of x, at each of them.
@@ -87,8 +87,7 @@ class Account(NamedTuple):
         n = len(self.alone)
         logs = np.clip(np.nan_to_num(log_q, nan=-np.inf) + self.log_volume, -_LOG_RANGE, _LOG_RANGE)
         q = np.exp(logs)
-        beside = np.exp(self.log_beside + self.log_volume)
-        good = (1 - _DOUBT) * q / ((1 - _DOUBT) * q + _DOUBT * beside)
+        good = (1 - _DOUBT) * q / ((1 - _DOUBT) * q + _DOUBT * self.beside)
         ours = theirs = left = q
         for step in range(_STEPS + 1):
             left = 1 - good
@@ -106,11 +105,11 @@ class Account(NamedTuple):
         both = np.logaddexp(all_good, some_bad)
         return Explained(both, good + (1 - good) * np.exp(all_good - both)[:, None])
 
-    def log_beside_outliers(self, y: Float[np.ndarray, "m d"], good: Float[np.ndarray, " n"]) -> np.ndarray:
-        """The log density of other rows, in robust scales, by those of these that are outliers."""
-        some = good < 1 - 1e-6
-        sums = kernels_between(y, self.y[some]) @ (1 - good[some]) + density_alone(y)
-        return np.log(np.maximum(sums / ((1 - good).sum() + 1), _LEAST))
+
+def beside_outliers(y: Any, others: Any, left: Any, xp: Any = np) -> Any:
+    """The density of rows y, in robust scales, by others that are outliers with probabilities `left`."""
+    sums = kernels_between(y, others, xp) @ left + density_alone(y, xp)
+    return xp.maximum(sums / (left.sum() + 1), _LEAST)
 
 
 def whitened(x: Float[np.ndarray, "n d"], centre: LocationScatter) -> Float[np.ndarray, "n d"]:
@@ -118,19 +117,17 @@ def whitened(x: Float[np.ndarray, "n d"], centre: LocationScatter) -> Float[np.n
     return np.clip((x - np.asarray(centre.location)) @ np.asarray(centre.inverse).T, -_FAR, _FAR)
 
 
-def kernels_between(y: Float[np.ndarray, "n d"], other: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
-    """K(y_i - y_j), a density of unit mass."""
+def kernels_between(y: Any, others: Any, xp: Any = np) -> Any:
+    """K(y_i - y_j), a density of unit mass, of rows y and others; `xp` is NumPy or jax.numpy."""
     d = y.shape[1]
-    squares = np.zeros((len(y), len(other)))
-    for column, others in zip(y.T, other.T, strict=True):
-        squares += np.square(column[:, None] - others)
-    parts = [np.exp(-0.5 / h**2 * squares) / (h * math.sqrt(2 * math.pi)) ** d for h in _WIDTHS]
-    return np.mean(parts, axis=0)
+    squares = sum(xp.square(y[:, j, None] - others[:, j]) for j in range(d))
+    parts = [xp.exp(-0.5 / h**2 * squares) / (h * math.sqrt(2 * math.pi)) ** d for h in _WIDTHS]
+    return sum(parts) / len(parts)
 
 
-def density_alone(y: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+def density_alone(y: Any, xp: Any = np) -> Any:
     """b(y): a Cauchy distribution."""
     d = y.shape[1]
     half = (1 + d) / 2
-    logs = gammaln(half) - half * np.log(math.pi) - d * math.log(_WIDE)
-    return np.exp(logs - half * np.log1p(np.square(y).sum(axis=1) / _WIDE**2))
+    constant = math.lgamma(half) - half * math.log(math.pi) - d * math.log(_WIDE)
+    return xp.exp(constant - half * xp.log1p(xp.square(y).sum(axis=1) / _WIDE**2))

@@ -32,7 +32,8 @@ class PlateauIMQ(Weight):
             distance before noise is added. Without noise, noise_levels=(0,), the cutoff has no effect.
         columns: the number of columns for which the radii are meant. Good observations of d columns lie about sqrt(d)
             from the centre; for another number than this the radius becomes the one that holds the same share of
-            Gaussian observations, and the cutoff stays as far beyond it. None: the radii hold as they are.
+            Gaussian observations, and the cutoff stays as far beyond it; and where a model was compared with the data,
+            both grow to its reach. None: the radii hold as they are.
 
     Example:
         >>> from nsmbayes.weights import PlateauIMQ
@@ -74,7 +75,7 @@ class PlateauIMQ(Weight):
         return PlateauIMQ(float(radius), self.zeta, cutoff, d)
 
     def reaching(self, distance: float) -> "PlateauIMQ":
-        """With a larger radius, if it was told for how many columns: in steps, up to about the distance.
+        """With a larger radius, if it was told for how many columns: the first of four steps that has the distance.
 
         Every radius is compiled, so that there are few of them.
 

@@ -10,8 +10,9 @@ component is wider than the others. It needs no scale: tails are light or heavy 
 gap between them, and the number of columns does not matter.
 
 Several that are a little too far say more than one: where e = n alpha are expected and c are there, of which those that
-are farther by much do not count, each keeps 1 / (1 + (0.05 c / e)^4) of its weight, with c from 1 to 3. (That is a
-false discovery rate, but for its limit: without one, the good rows next to many outliers would be lost with them.)
+are farther by much do not count, each would keep 1 / (1 + (0.05 c / e)^4) of its weight, with c from 1 to 3, if it were
+for its distance alone: that tells which rows are called too far, and weighs nothing. (It is a false discovery rate, but
+for its limit: without one, the good rows next to many outliers would be called so with them.)
 """
 
 from typing import NamedTuple

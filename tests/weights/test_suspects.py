@@ -9,7 +9,7 @@ from support.known_location import draw as draw_location
 
 import nsmbayes as nsm
 from nsmbayes.priors import unconstrained
-from nsmbayes.scatter import fit_location_scatter
+from nsmbayes.scatter import LocationScatter, fit_location_scatter
 from nsmbayes.surrogates import Standardiser
 from nsmbayes.surrogates.mixture import GaussianMixture
 from nsmbayes.suspects import find_suspects
@@ -97,10 +97,24 @@ def test_a_wide_prior_does_not_hide_the_model(d, sd):
     assert found.factor.values[12:].mean() > 0.95
 
 
-def test_data_that_no_parameter_explains_are_weighted_by_distance():
-    x = np.random.default_rng(0).uniform(-300, 300, (60, 1))
+@pytest.mark.parametrize("n", [60, 700])
+def test_data_that_no_parameter_explains_are_weighted_by_distance(n):
+    x = np.random.default_rng(0).uniform(-300, 300, (n, 1))
     found = suspects_of(x, 0)
     assert not found.explained
     assert (found.factor.values == 1).all()
     assert (found.wider, found.reach) == (1.0, 0.0)
     assert "weights are by distance alone" in found.describe()
+
+
+def test_a_scatter_that_is_not_robust_stays_that_of_all_rows():
+    """Outliers cannot be hidden from it by moving them away."""
+    rng = np.random.default_rng(0)
+    x = draw_location(location(1), np.zeros(1), 100, rng)
+    x[:10] += 30
+    sample = LocationScatter.from_scatter(x.mean(axis=0), np.atleast_2d(np.cov(x.T)), "sample")
+    prior = unconstrained(nsm.GaussianPrior(np.zeros(1), np.ones(1)))
+    with jax.enable_x64(True):
+        found = find_suspects(Excess(), prior, location(1), x, lambda _: sample, 0)
+    assert found.centre is sample
+    assert found.factor.values[:10].max() < 0.1
