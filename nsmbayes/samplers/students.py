@@ -55,7 +55,7 @@ class Population(NamedTuple):
     proposals: tuple[StudentMixture, ...]
     """Those of all stages."""
     best: StudentMixture
-    """What chains should be proposed by: the one whose draws were worth most, or the last fit where chains run again."""
+    """What proposes to chains: the one whose draws were worth most, or the last fit where chains run again."""
     sizes: tuple[int, ...] = ()
     """Draws of each stage; nothing if all have as many."""
     rough: bool = False

@@ -33,14 +33,17 @@ def robust():
     ("outliers", "excess"), [(0, False), (20, False), pytest.param(20, True, marks=pytest.mark.slow)]
 )
 def test_a_fifth_of_the_cells_missing(robust, outliers, excess, tmp_path):
-    """Means within 0.1 and standard deviations within 5 % of those of the exact posterior of the good rows."""
+    """Means within 0.1 and standard deviations within 5 % of those of the exact posterior of the good rows.
+
+    With excess good rows count a little less than in full, and means are within 0.2.
+    """
     x = linear_data(200, fraction=0.2, outliers=outliers, seed=1)
     method = linear(nsm.NSMBayes(LINEAR_PRIOR, **SHORT)) if excess else robust
     posterior = method.build_posterior(x, missing="marginalise", beta=1.0, seed=0)
     mean, covariance = linear_posterior(x[outliers:])
     sd = np.sqrt(np.diag(covariance))
     found, spread = moments(posterior)
-    assert np.abs((found - mean) / sd).max() < 0.1
+    assert np.abs((found - mean) / sd).max() < (0.2 if excess else 0.1)
     assert np.abs(spread / sd - 1).max() < 0.05
     assert not outliers or posterior.weights[:outliers].max() < 0.01
     assert np.median(posterior.weights[outliers:]) > 0.9

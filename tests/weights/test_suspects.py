@@ -50,7 +50,7 @@ def test_genuine_tails_are_kept_and_outliers_without_tails_are_found():
         x = draw(-3.0, 120, rng)  # normal
         x[:12] = 6 + 0.5 * rng.standard_normal((12, 1))
         lost.append(suspects_of(x, seed).factor.values[:12])
-    assert (np.array(kept) < 0.5).mean() <= 0.01
+    assert (np.array(kept) < 0.5).mean() <= 0.03  # tails up to sixteen times as wide as the bulk
     assert (np.array(lost) < 0.5).mean() > 0.8
 
 
