@@ -71,11 +71,11 @@ def check_noise_levels(noise_levels: Any) -> Float[np.ndarray, " levels"]:
     """`noise_levels` as (0,), the paper's, or as increasing positive numbers."""
     h = checks.vector(noise_levels, "noise_levels")
     if len(h) == 0 or (h < 0).any() or (np.diff(h) <= 0).any() or (len(h) > 1 and h[0] == 0):
-        raise InputError(f"`noise_levels` must be (0,) or increasing positive noise levels; got {tuple(h.tolist())}.")
+        raise InputError(f"`noise_levels` must be (0,) or increasing positive noise levels; got {checks.shown(h)}.")
     if h[-1] > _WIDEST or 0 < h[0] < 1 / _WIDEST:
         raise InputError(
             f"`noise_levels` are in robust standard deviations and must lie between {1 / _WIDEST:g} and {_WIDEST:g}; "
-            f"got {tuple(h.tolist())}."
+            f"got {checks.shown(h)}."
         )
     return h
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, stats
 
 import nsmbayes as nsm
-from nsmbayes.losses.noise_levels import DEFAULT_NOISE_LEVELS, noisy_points, orthonormal
+from nsmbayes.losses.noise_levels import DEFAULT_NOISE_LEVELS, check_noise_levels, noisy_points, orthonormal
 
 
 def gaussian_moment(powers):
@@ -133,3 +133,9 @@ def test_several_rules_are_the_mean_of_each():
     averaged = [average(noisy_points((0.5, 1.0), y, rules=8, seed=seed), bump).sum() for seed in range(200)]
     assert np.mean(spread) == pytest.approx(np.mean(averaged), abs=5 * np.std(spread) / np.sqrt(200))
     assert np.std(averaged) == pytest.approx(np.std(spread) / np.sqrt(8), rel=0.3)
+
+
+def test_very_many_levels_are_refused_in_few_words():
+    with pytest.raises(nsm.InputError, match="increasing positive noise levels") as caught:
+        check_noise_levels(np.ones(3000))
+    assert len(str(caught.value)) < 300
