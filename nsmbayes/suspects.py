@@ -8,6 +8,7 @@ different rows out, and their spread is wider than that of a likelihood with fix
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.waiting import stage
+from nsmbayes.errors import InputError
 from nsmbayes.losses import NLELoss
 from nsmbayes.losses.cells import Cells
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
@@ -134,8 +136,7 @@ def find_suspects(
     """What each observation counts: the probability that it is a draw of the model.
 
     The search begins where a likelihood of the middle of the data is: where no row is explained, the one that knows of
-    outliers is flat. Location and scatter, in whose units neighbours are near, are fitted to all observations, and
-    again to those that count by then, if these are most of them.
+    outliers is flat. Location and scatter are fitted again to those that count by then, if these are most of them.
     """
     stage("which observations are too many?")
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
@@ -148,13 +149,12 @@ def find_suspects(
     found = _Beliefs.of(visited, account, excess)
     kept = found.good > _KEPT
     if centre.is_robust and _MAJORITY * len(some) < kept.sum() < len(some):
-        centre = fit_centre(_banished(some, ~kept, centre))
-        account = Account.of(some, centre)
-        found = _Beliefs.of(visited, account, excess)
+        with suppress(InputError):  # those that count have no regular scatter: that of all rows stays
+            centre = fit_centre(_banished(some, ~kept, centre))
+            account = Account.of(some, centre)
+            found = _Beliefs.of(visited, account, excess)
     explained = bool(found.good.mean() > _KEPT)
-    if not explained:
-        found = found._replace(good=np.ones(len(some)))
-    values = sharpened(found.good)
+    values = sharpened(found.good) if explained else np.ones(len(some))
     population = visited.population(counting(values if explained else middle))
     near, fixed = resample(population, 1.0, _DRAWS), Moments.of(population)
     theta = constrain_rows(prior, near)
@@ -171,8 +171,8 @@ def find_suspects(
         factor = Factor.explained(values, observed, lambdas, Tail.of(density, theta, some))
     drawn = density.draw(theta, _TYPICAL, np.random.default_rng(seed)).reshape(-1, x.shape[1])
     reach = float(np.quantile(np.linalg.norm(whitened(drawn, centre), axis=1), _NEARLY_ALL))
-    wider = found.wider_than(fixed) if explained else 1.0
-    return Suspects(factor, centre, near, density, theta, wider, reach if explained else 0.0, explained)
+    wider, reach = (found.wider_than(fixed), reach) if explained else (1.0, 0.0)
+    return Suspects(factor, centre, near, density, theta, wider, reach, explained)
 
 
 def sharpened(good: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

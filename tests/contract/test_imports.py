@@ -29,7 +29,7 @@ ORDER: dict[str, tuple[str, ...] | None] = {
     "weights": ("errors", "_internal", "serialisation", "surrogates", "scatter"),
     "losses": ("errors", "_internal", "priors", "surrogates", "scatter", "weights"),
     "samplers": ("errors", "_internal", "serialisation", "priors", "losses"),
-    "suspects": ("_internal", "priors", "surrogates", "scatter", "weights", "losses", "samplers"),
+    "suspects": ("_internal", "errors", "priors", "surrogates", "scatter", "weights", "losses", "samplers"),
     "calibration": None,
     "posteriors": None,
     "robustness": None,

@@ -118,3 +118,23 @@ def test_a_scatter_that_is_not_robust_stays_that_of_all_rows():
         found = find_suspects(Excess(), prior, location(1), x, lambda _: sample, 0)
     assert found.centre is sample
     assert found.factor.values[:10].max() < 0.1
+
+
+def test_rows_that_count_without_a_regular_scatter_keep_that_of_all():
+    rng, calls = np.random.default_rng(0), []
+    x = draw_location(location(1), np.zeros(1), 100, rng)
+    x[:20] += 12
+    first = fit_location_scatter(x)
+
+    def fit_centre(rows):
+        calls.append(rows)
+        if len(calls) > 1:
+            raise nsm.InputError("no regular scatter")
+        return first
+
+    with jax.enable_x64(True):
+        prior = unconstrained(nsm.GaussianPrior(np.zeros(1), np.ones(1)))
+        found = find_suspects(Excess(), prior, location(1), x, fit_centre, 0)
+    assert len(calls) == 2
+    assert found.centre is first
+    assert found.factor.values[:20].max() < 0.1
