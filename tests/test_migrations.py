@@ -17,8 +17,8 @@ from nsmbayes import serialisation
 
 def test_the_format_is_what_old_files_say():
     """A change of the format breaks every model on disk: it needs a new number, and a new line here."""
-    assert serialisation.FORMAT == 9
-    assert list(serialisation.MIGRATIONS) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert serialisation.FORMAT == 10
+    assert list(serialisation.MIGRATIONS) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 _log_prob = eqx.filter_jit(lambda density, theta, x: density.log_prob(theta, x))  # one program, not one per operation
@@ -78,3 +78,13 @@ def test_options_of_format_1_are_kept():
     assert paper.calibration == nsm.calibration.ReweightingCalibration()
     assert nsm.load(OLD / "noisy-flow").surrogate == nsm.MAF(hidden=6, base_hidden=(6,))
     assert nsm.load(OLD / "conj").calibration == nsm.calibration.RootCalibration(largest=0.75)
+
+
+def test_trends_of_format_9_keep_their_bound():
+    """Without a trend nothing is added."""
+    arrays = {"model.trend.slope": np.ones((6, 2), np.float32)}
+    header, found = serialisation.MIGRATIONS[9]({"format": 9}, arrays)
+    assert header["format"] == 10
+    assert found["model.trend.bound"] == 10
+    assert found["model.trend.bound"].dtype == np.float32
+    assert serialisation.MIGRATIONS[9]({"format": 9}, {})[1] == {}

@@ -34,6 +34,7 @@ from nsmbayes.samplers.students import Population
 from nsmbayes.serialisation import registered
 
 _JUDGED, _POOLED = 1000, 2000  # draws that coverage is judged with, at most, at the largest rate and below
+_FINER = 8  # times as many learning rates are tried where each costs nothing
 
 
 @registered
@@ -97,7 +98,7 @@ class PathCalibration(Calibration[SampledProblem]):
             beta, status = self.largest, CalibrationStatus.UNBOUNDED
         elif minimiser is None and positions.shape[1] > FEW:
             how = "by linear response"
-            betas = np.geomspace(self.smallest, self.largest, self.grid)
+            betas = np.geomspace(self.smallest, self.largest, _FINER * (self.grid - 1) + 1)
             coverages = linear_coverage(
                 positions, losses.resampled - losses.full, self.largest, _covariance(target.prior), betas, self.target
             )

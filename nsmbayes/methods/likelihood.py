@@ -37,6 +37,7 @@ from nsmbayes.surrogates import (
     Trend,
     as_surrogate,
     fit_standardiser,
+    trend_alone,
 )
 from nsmbayes.suspects import Suspects
 from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_density
@@ -318,9 +319,11 @@ class LikelihoodMethod(RefinableMethod):
         self._network = fill_model(lambda: self._blank(self.x_range.shape[1], arrays), arrays)
 
     def _blank(self, d_x: int, arrays: dict[str, np.ndarray]) -> Density:
-        """The surrogate that training would start from, in other units; with a trend if `arrays` have one."""
+        """The surrogate that training would start from, in other units; with a trend, or that alone, as in `arrays`."""
         scalers = Scalers.blank(d_x, self.support.dim)
         initial = self.surrogate.build(jax.random.key(0), scalers, noise=self._noise)
         if isinstance(initial, MixtureDensityNetwork) and "model.trend.slope" in arrays:
-            return replace(initial, trend=Trend.blank(d_x, self.support.dim))
+            trend = Trend.blank(d_x, self.support.dim)
+            several = "model.layers[1].weight" in arrays
+            return replace(initial, trend=trend) if several else trend_alone(initial, trend)
         return initial

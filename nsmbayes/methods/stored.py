@@ -18,7 +18,7 @@ _BLOCK = 131_072  # rows that are shuffled together
 _UNIT = 16_384  # rows that are read together
 _FEWEST = 20  # units of a campaign
 _SAMPLE = 262_144  # rows from which scales are taken
-_MOST_HELD_OUT, _FEW_HELD_OUT = 20_000, 4_000  # simulations kept to check a network, in one column and in very many
+_MOST_HELD_OUT, _FEW_HELD_OUT = 20_000, 10_000  # simulations kept to check a network, in one column and in very many
 
 Dequantise = Callable[..., Float[np.ndarray, "m d_x"]]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 9
+FORMAT = 10
 """What `write_model` writes."""
 
 Document = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -122,6 +122,13 @@ def _from_format_8(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     return header | {"format": 9}, arrays
 
 
+def _from_format_9(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """In format 9 all linear trends had the same bound."""
+    if "model.trend.slope" in arrays:
+        arrays = arrays | {"model.trend.bound": np.asarray(10.0, arrays["model.trend.slope"].dtype)}
+    return header | {"format": 10}, arrays
+
+
 MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
     1: _from_format_1,
     2: _from_format_2,
@@ -131,5 +138,6 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document
     6: _from_format_6,
     7: _from_format_7,
     8: _from_format_8,
+    9: _from_format_9,
 }
 """From each older format to the next."""

@@ -302,6 +302,18 @@ def init_mixture_density_network(
     return MixtureDensityNetwork(layers=new_layers(key), **options)
 
 
+def trend_alone(network: MixtureDensityNetwork, trend: Trend) -> MixtureDensityNetwork:
+    """A trend with Gaussian noise, as a network of one component and one layer that is zero but for its spread."""
+    d_x, d_theta = len(network.scale_x.scale), len(network.scale_theta.scale)
+    low, high = math.log(network.floor), math.log(network.ceiling)
+    [layer] = _layers(jax.random.key(0), d_x, d_theta, 1, ())
+    layer = jax.tree.map(jnp.zeros_like, layer)
+    spread, one = slice(1 + d_x, 1 + 2 * d_x), math.log(-low / high)
+    layer = eqx.tree_at(lambda layer: layer.bias, layer, replace_fn=lambda bias: bias.at[spread].set(one))
+    options = {name: getattr(network, name) for name in ("scale_x", "scale_theta", "floor", "ceiling")}
+    return MixtureDensityNetwork(layers=(layer,), components=1, factor="precision", trend=trend, **options)
+
+
 def _layers(key: PRNGKeyArray, d_x: int, d_theta: int, K: int, hidden: tuple[int, ...]) -> tuple[eqx.nn.Linear, ...]:
     widths = (d_theta, *hidden, K * (1 + 2 * d_x + d_x * (d_x - 1) // 2))
     keys = jax.random.split(key, len(widths))

@@ -4,20 +4,22 @@ With many parameters and columns a network learns even a linear mean only up to 
 Around a trend it has only to learn what is left.
 """
 
+import math
 from typing import Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from nsmbayes._internal.precision import double_precision
 
-BOUND = 10.0  # of each standardised parameter in the trend: nearly linear over the bulk of the prior, and bounded
+BOUND = 60.0  # of each standardised parameter in the trend: linear over the bulk of the prior, and bounded
 
 
 class Trend(eqx.Module):
-    """The map r -> z = intercept + slope s(t) + L r, with s(t) = 10 tanh(t / 10), in standardised coordinates.
+    """The map r -> z = intercept + slope s(t) + L r, with s(t) = bound tanh(t / bound), in standardised coordinates.
 
     It is fixed when a network is trained, and the network is that of r.
     """
@@ -26,15 +28,22 @@ class Trend(eqx.Module):
     slope: Float[Array, "d_x d_theta"]
     factor: Float[Array, "d_x d_x"]
     inverse: Float[Array, "d_x d_x"]
+    bound: Float[Array, ""]
 
     @classmethod
     def blank(cls, d_x: int, d_theta: int) -> Self:
         """No trend at all."""
-        return cls(jnp.zeros(d_x), jnp.zeros((d_x, d_theta)), jnp.eye(d_x), jnp.eye(d_x))
+        return cls(jnp.zeros(d_x), jnp.zeros((d_x, d_theta)), jnp.eye(d_x), jnp.eye(d_x), jnp.asarray(BOUND))
 
     def at(self, t: Float[Array, " d_theta"]) -> Float[Array, " d_x"]:
         """Where the trend is, for standardised theta."""
-        return self.intercept + self.slope @ bounded(t)
+        return self.intercept + self.slope @ bounded(t, self.bound)
+
+    @double_precision
+    def loss(self, t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) -> float:
+        """The mean of -log of the Gaussian density that it is without a network."""
+        around = (z - jax.vmap(self.at)(jnp.asarray(t))) @ self.inverse.T
+        return float(0.5 * (around**2).sum(axis=1).mean() + self.log_det + 0.5 * z.shape[1] * math.log(2 * math.pi))
 
     @property
     def log_det(self) -> Float[Array, ""]:
@@ -42,14 +51,14 @@ class Trend(eqx.Module):
         return jnp.log(jnp.diagonal(self.factor)).sum()
 
 
-def bounded(t: Float[Array, "*batch d_theta"]) -> Float[Array, "*batch d_theta"]:
-    """10 tanh(t / 10)."""
-    return BOUND * jnp.tanh(t / BOUND)
+def bounded(t: Float[Array, "*batch d_theta"], bound: Float[Array, ""] | float) -> Float[Array, "*batch d_theta"]:
+    """bound tanh(t / bound)."""
+    return bound * jnp.tanh(t / bound)
 
 
 @double_precision
-def fit_trend(t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) -> tuple[Trend, float]:
-    """The trend by least squares, and the mean of -log of the Gaussian density that it is without a network.
+def fit_trend(t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) -> Trend:
+    """The trend by least squares.
 
     Columns that are linearly dependent get a little variance, so that L is regular.
 
@@ -58,16 +67,14 @@ def fit_trend(t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) 
         >>> from nsmbayes.surrogates import fit_trend
         >>> rng = np.random.default_rng(0)
         >>> t = rng.standard_normal((500, 2))
-        >>> trend, loss = fit_trend(t, t @ np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 1.0]]) + rng.standard_normal((500, 3)))
+        >>> trend = fit_trend(t, t @ np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 1.0]]) + rng.standard_normal((500, 3)))
         >>> bool(abs(np.asarray(trend.slope) - [[1, 0], [0, 1], [2, 1]]).max() < 0.2), trend.factor.shape
         (True, (3, 3))
     """
-    regressors = np.column_stack([np.ones(len(t)), np.asarray(bounded(jnp.asarray(t)))])
+    regressors = np.column_stack([np.ones(len(t)), np.asarray(bounded(jnp.asarray(t), BOUND))])
     coefficients = np.linalg.lstsq(regressors, z, rcond=None)[0]
     residuals = z - regressors @ coefficients
-    d = z.shape[1]
     covariance = residuals.T @ residuals / len(z)
     L = np.linalg.cholesky(covariance + 1e-9 * np.diag(np.diagonal(covariance) + 1e-9))
-    loss = 0.5 * d * (1 + np.log(2 * np.pi)) + np.log(np.diagonal(L)).sum()
-    parts = (coefficients[0], coefficients[1:].T, L, np.tril(np.linalg.inv(L)))
-    return Trend(*map(jnp.asarray, parts)), float(loss)
+    parts = (coefficients[0], coefficients[1:].T, L, np.tril(np.linalg.inv(L)), BOUND)
+    return Trend(*map(jnp.asarray, parts))

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
-from nsmbayes.surrogates import Density, MixtureDensityNetwork, fit_trend
-from nsmbayes.training.loop import Augment, Stopped, TrainingHistory, fit
+from nsmbayes.surrogates import Density, MixtureDensityNetwork, fit_trend, trend_alone
+from nsmbayes.training.loop import Augment, Stopped, TrainingHistory, fit, held_out_rows
 from nsmbayes.training.settings import TrainingSettings
 from nsmbayes.training.stream import Stream
 
@@ -28,39 +29,44 @@ def fit_density(
     devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> tuple[Density, TrainingHistory]:
-    """Train `initial` on standardised simulations; of two networks the one that is better on held-out ones.
+    """Train `initial` on standardised simulations; of several densities the one that is best on held-out ones.
 
     A mixture density network of many columns learns a linear mean badly: it is trained a second time around the linear
-    trend of the simulations, if that trend alone is not much worse than the first network. The history is that of the
-    network that is kept; it says so if either training was interrupted. With `stream`, its simulations are trained on,
-    and `t` and `z` are some of them.
+    trend of the simulations, if that trend alone is not much worse than the first network. The trend alone, with
+    Gaussian noise, is the third density where all are judged by the same simulations. The history is that of the
+    network that is kept, and ends with the trend if that is better than its network; it says so if either training was
+    interrupted. With `stream`, its simulations are trained on, and `t` and `z` are some of them.
     """
-    around = _around_trend(initial, t, z)
 
     def train(network: Density, settings: TrainingSettings) -> tuple[Density, TrainingHistory]:
         options: dict[str, Any] = {"augment": augment, "stream": stream, "devices": devices, "progress": progress}
         return fit(network, _loss, t, z, settings=settings, key=key, **options)
 
     density, history = train(initial, settings)
-    if around is None or history.stopped == Stopped.INTERRUPTED:
-        return density, history
-    network, loss_of_trend = around
-    if loss_of_trend > history.best_validation_loss + _NEARLY_LINEAR:
-        return density, history
-    other, others = train(network, replace(settings, weight_decay=_PENALTY))
-    kept, its = (density, history)
-    if others.best_validation_loss < history.best_validation_loss:
-        kept, its = other, others
-    return kept, replace(its, stopped=Stopped.INTERRUPTED) if others.stopped == Stopped.INTERRUPTED else its
-
-
-def _around_trend(
-    initial: Density, t: Float[ndarray, "m d_theta"], z: Float[ndarray, "m d_x"]
-) -> tuple[MixtureDensityNetwork, float] | None:
     if not isinstance(initial, MixtureDensityNetwork) or initial.factor != "precision":
-        return None
-    trend, loss = fit_trend(t, z)
-    return replace(initial, trend=trend), loss
+        return density, history
+    held_out = np.zeros(len(t), bool)
+    held_out[held_out_rows(key, len(t), settings)] = True
+    trend = fit_trend(t[~held_out], z[~held_out])
+    fitted, loss = (trend.loss(t[rows], z[rows]) for rows in (~held_out, held_out))
+    if history.stopped == Stopped.INTERRUPTED or loss > history.best_validation_loss + _NEARLY_LINEAR:
+        return density, history
+    other, others = train(replace(initial, trend=trend), replace(settings, weight_decay=_PENALTY))
+    interrupted = others.stopped == Stopped.INTERRUPTED
+    if stream is None and initial.floor < 1 < initial.ceiling and loss < others.best_validation_loss:
+        other, others = trend_alone(initial, trend), _ending(others, fitted, loss)
+    kept, its = (other, others) if others.best_validation_loss < history.best_validation_loss else (density, history)
+    return kept, replace(its, stopped=Stopped.INTERRUPTED) if interrupted else its
+
+
+def _ending(history: TrainingHistory, train_loss: float, validation_loss: float) -> TrainingHistory:
+    """With one more entry, which is the best."""
+    return replace(
+        history,
+        train_loss=np.append(history.train_loss, train_loss),
+        validation_loss=np.append(history.validation_loss, validation_loss),
+        best_epoch=len(history.validation_loss),
+    )
 
 
 def _loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:

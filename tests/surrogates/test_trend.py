@@ -12,9 +12,10 @@ from support.builders import data, mdn
 import nsmbayes as nsm
 from nsmbayes.robustness.bounds.mixture import mixture_growth
 from nsmbayes.scatter import fit_location_scatter
-from nsmbayes.surrogates import Frame, Scalers, Standardiser, Trend, fit_trend
+from nsmbayes.surrogates import Frame, Scalers, Standardiser, Trend, fit_trend, trend_alone
 from nsmbayes.surrogates.mixture import GaussianMixture
-from nsmbayes.training import TrainingSettings, density, fit_density
+from nsmbayes.training import TrainingSettings, fit_density
+from nsmbayes.training.loop import held_out_rows
 
 D = 6
 
@@ -22,7 +23,7 @@ D = 6
 def trend_of(d_x=D, d_theta=2, seed=0):
     rng = np.random.default_rng(seed)
     L = np.tril(0.4 * rng.standard_normal((d_x, d_x)), -1) + np.diag(rng.uniform(0.4, 1.5, d_x))
-    parts = rng.standard_normal(d_x), rng.standard_normal((d_x, d_theta)), L, np.linalg.inv(L)
+    parts = rng.standard_normal(d_x), rng.standard_normal((d_x, d_theta)), L, np.linalg.inv(L), 10.0
     with jax.enable_x64(True):
         return Trend(*map(jnp.asarray, parts))
 
@@ -153,18 +154,19 @@ def gaussian_location(m, d_theta=4, seed=0):
 
 def test_the_trend_of_linear_data_is_their_regression():
     t, z, exact = gaussian_location(20_000)
-    trend, loss = fit_trend(t, z)
+    trend = fit_trend(t, z)
     factor, inverse = np.asarray(trend.factor), np.asarray(trend.inverse)
     np.testing.assert_allclose(np.linalg.lstsq(t, z, rcond=None)[0].T, trend.slope, atol=0.05)
     np.testing.assert_allclose(factor @ inverse, np.eye(D), atol=1e-12)
     np.testing.assert_allclose(factor, trend_of(seed=1).factor, atol=0.06)
-    np.testing.assert_allclose(loss, exact.mean(), atol=0.05)
+    np.testing.assert_allclose(trend.loss(t, z), exact.mean(), atol=0.05)
 
 
 def test_columns_that_depend_on_each_other_have_a_trend():
     t, z, _ = gaussian_location(500)
-    trend, loss = fit_trend(t, np.column_stack([z, z[:, 0], np.ones(500)]))
-    assert np.isfinite(loss)
+    z = np.column_stack([z, z[:, 0], np.ones(500)])
+    trend = fit_trend(t, z)
+    assert np.isfinite(trend.loss(t, z))
     assert all(np.isfinite(part).all() for part in jax.tree.leaves(trend))
 
 
@@ -180,36 +182,69 @@ def test_a_linear_model_is_trained_around_its_trend_and_better_for_it(monkeypatc
     t, z, exact = gaussian_location(6000)
     some, options = (t[:4000], z[:4000]), {"settings": SETTINGS, "key": jax.random.key(1), "progress": False}
     trained, history = fit_density(untrained(4), *some, **options)
-    monkeypatch.setattr(density, "_NEARLY_LINEAR", -1e3)  # as if the trend were much worse than a network
+    assert trained.components == 1  # the trend alone, which is what made the data
+    monkeypatch.setattr(Trend, "loss", lambda *_: history.best_validation_loss + 0.5)  # as if noise were not Gaussian
+    around, _ = fit_density(untrained(4), *some, **options)
+    monkeypatch.setattr(Trend, "loss", lambda *_: 1e3)  # as if the trend were much worse than a network
     plain, alone = fit_density(untrained(4), *some, **options)
     assert plain.trend is None
     assert history.best_validation_loss < alone.best_validation_loss
-    kept = zip(jax.tree.leaves(trained.trend), jax.tree.leaves(fit_trend(*some)[0]), strict=True)
-    assert all(np.allclose(found, fitted, rtol=1e-6, atol=1e-9) for found, fitted in kept)  # it was not trained
+    used = np.setdiff1d(np.arange(4000), held_out_rows(options["key"], 4000, SETTINGS))  # no held-out simulation
+    for network in (trained, around):
+        kept = zip(jax.tree.leaves(network.trend), jax.tree.leaves(fit_trend(t[used], z[used])), strict=True)
+        assert all(np.allclose(found, fitted, rtol=1e-6, atol=1e-9) for found, fitted in kept)  # it was not trained
 
     def excess(network):
         held_out = jnp.asarray(t[4000:], jnp.float32), jnp.asarray(z[4000:], jnp.float32)
         network = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float32) if eqx.is_array(a) else a, network)
         return float(-jax.jit(jax.vmap(network.network_log_prob))(*held_out).mean()) - exact[4000:].mean()
 
-    assert excess(trained) < 0.08
-    assert excess(trained) < 0.5 * excess(plain)
+    assert excess(trained) < 0.02
+    assert excess(trained) < excess(around) < 0.08
+    assert excess(around) < 0.5 * excess(plain)
+
+
+def test_a_trend_alone_is_a_gaussian_around_it(x64):
+    """Also where its spread is not the geometric mean of the network's bounds."""
+    trend = trend_of()
+    alone = trend_alone(mdn(D, factor="precision"), trend)
+    theta, x = jnp.array([0.3, -1.0]), points(D)
+    scale, t = alone.scale_x.scale, alone.scale_theta(theta)
+    mean, factor = alone.scale_x.centre + scale * trend.at(t), scale[:, None] * trend.factor
+    expected = jax.scipy.stats.multivariate_normal.logpdf(x, mean, factor @ factor.T)
+    np.testing.assert_allclose(alone.log_probs(theta, x), expected, rtol=1e-6)
+    t, z = np.asarray(points(2)), np.asarray(points(D))
+    found = -np.asarray(jax.vmap(alone.network_log_prob)(jnp.asarray(t), jnp.asarray(z))).mean()
+    np.testing.assert_allclose(trend.loss(t, z), found, rtol=1e-6)
+
+
+def test_a_trend_is_linear_over_the_bulk_of_a_prior_and_bounded_far_away(x64):
+    trend = fit_trend(*gaussian_location(500)[:2])
+    linear = trend.intercept + trend.slope @ jnp.full(4, 3.0)
+    np.testing.assert_allclose(trend.at(jnp.full(4, 3.0)), linear, atol=0.01)
+    assert np.isfinite(trend.at(jnp.full(4, 1e300))).all()
 
 
 def test_only_factors_of_the_precision_have_a_trend():
-    t, z, _ = gaussian_location(100)
-    assert density._around_trend(untrained(4, "covariance"), t, z) is None
-    assert density._around_trend(untrained(4), t, z) is not None
+    t, z, _ = gaussian_location(400)
+    options = {"settings": replace(SETTINGS, max_epochs=1), "key": jax.random.key(1), "progress": False}
+    assert fit_density(untrained(4), t, z, **options)[0].trend is not None
+    assert fit_density(untrained(4, "covariance"), t, z, **options)[0].trend is None
 
 
-def test_a_network_with_a_trend_is_saved_and_loaded(tmp_path):
+@pytest.mark.parametrize("curved", [False, True])
+def test_a_network_with_a_trend_is_saved_and_loaded(tmp_path, curved):
+    """The trend alone where x is linear in theta, and a network around it where it is not quite."""
     rng = np.random.default_rng(0)
     theta = rng.standard_normal((1000, 2))
-    x = theta @ rng.standard_normal((2, D)) + rng.standard_normal((1000, D))
+    noise = np.exp(0.4 * theta[:, :1]) if curved else 1.0
+    x = theta @ rng.standard_normal((2, D)) + noise * rng.standard_normal((1000, D))
     surrogate = nsm.MDN(components=2, hidden=(8,), ensemble=1)
     method = nsm.NLE(nsm.GaussianPrior(np.zeros(2), np.eye(2)), surrogate=surrogate)
-    method.append_simulations(theta, x).train(0, settings=replace(SETTINGS, max_epochs=2), progress=False)
+    settings = replace(SETTINGS, max_epochs=20 if curved else 2)
+    method.append_simulations(theta, x).train(0, settings=settings, progress=False)
     assert method.density.trend is not None
+    assert (method.density.components == 1) != curved
     method.save(tmp_path / "model")
     loaded = nsm.load(tmp_path / "model")
     with jax.enable_x64(True):

@@ -11,7 +11,6 @@ from nsmbayes.robustness.bounds.rounding import down, norm, up
 from nsmbayes.surrogates import Frame, MixtureDensityNetwork
 from nsmbayes.surrogates.mdn import MixtureEnsemble
 from nsmbayes.surrogates.scaling import SQUASHED
-from nsmbayes.surrogates.trend import BOUND
 
 
 def mixture_growth(
@@ -62,6 +61,6 @@ def _reach(
     if network.trend is not None:
         trend = network.trend
         intercept, slope, L = (np.asarray(a) for a in (trend.intercept, trend.slope, trend.factor))
-        middle, half = intercept + middle @ L.T, half @ np.abs(L).T + BOUND * np.abs(slope).sum(axis=1)
+        middle, half = intercept + middle @ L.T, half @ np.abs(L).T + float(trend.bound) * np.abs(slope).sum(axis=1)
     around = np.abs((middle - at) @ inverse.T) + half @ np.abs(inverse).T
     return up(math.sqrt((around**2).sum(axis=1).max()))
