@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -94,6 +94,21 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     if len(arguments) == 1:
         return [run(placed[0])]
     return list(_pool().map(run, placed))
+
+
+def in_threads(function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
+    """`list(map(function, *arguments))` on all cores, for functions that spend their time in NumPy."""
+    return list(_pool().map(function, *arguments))
+
+
+def ahead(items: Iterator[Any]) -> Iterator[Any]:
+    """The same items, each made in another thread while the one before is used."""
+    with ThreadPoolExecutor(1, "nsmbayes-ahead") as thread:
+        nothing = object()
+        following = thread.submit(next, items, nothing)
+        while (item := following.result()) is not nothing:
+            following = thread.submit(next, items, nothing)
+            yield item
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from nsmbayes.calibration.base import (
     ResampledProblem,
     as_calibration,
 )
+from nsmbayes.calibration.batched import Resampling, calibrate_many
 from nsmbayes.calibration.closed_form import ClosedFormProblem
 from nsmbayes.calibration.grid import GridCalibration
 from nsmbayes.calibration.held_out import UNCHECKED, SurrogateCheck, SurrogateTest
@@ -16,7 +17,6 @@ from nsmbayes.calibration.regions import region_contains, region_level, relative
 from nsmbayes.calibration.reweighting import ReweightingCalibration
 from nsmbayes.calibration.root import RootCalibration
 from nsmbayes.calibration.sampled import (
-    BatchedProblem,
     CompressedProblem,
     CountedProblem,
     InterpolatedProblem,
@@ -31,7 +31,6 @@ __all__ = [
     "CalibrationStatus",
     "ClosedFormProblem",
     "SampledProblem",
-    "BatchedProblem",
     "CompressedProblem",
     "CountedProblem",
     "InterpolatedProblem",
@@ -44,7 +43,9 @@ __all__ = [
     "UNCHECKED",
     "SurrogateCheck",
     "SurrogateTest",
+    "Resampling",
     "as_calibration",
+    "calibrate_many",
     "region_contains",
     "region_level",
     "relative_radii",

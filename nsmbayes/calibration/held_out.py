@@ -15,9 +15,13 @@ import textwrap
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
+from nsmbayes._internal.parallel import call_each
+from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.losses.corrected import Correction
 
@@ -33,6 +37,7 @@ _SLIGHT = 0.04  # squared shift, in posterior variances per parameter, that is n
 _LINEAR = 20.0  # posterior standard deviations up to which a correction is about linear
 _BEYOND = 1.5  # times as much is added for an error that is larger than the posterior's width: see `wider`
 _NOTABLE = 1.0  # ratio from which on a reader should know
+_TOGETHER = 16  # posteriors that are checked at once
 _FACTS = 6  # of a check, beside the correction
 UNCHECKED = (
     "Surrogate unchecked: no simulation that it was not trained on has been compared with it, and its error is in none "
@@ -155,9 +160,29 @@ class SurrogateTest(NamedTuple):
         times the covariance, where all directions have the learning rate beta.
         """
         found = self._mean_gradient(self._near(mean, covariance), covariance, n, response)
-        seen, noise = found.seen, found.noise
-        ratio = max(seen - noise, 0.0) + float(np.sqrt(2 / len(mean))) * noise
-        return SurrogateCheck(ratio, seen, noise, found.near, n)
+        return _judged(found.seen, found.noise, found.near, n, len(mean))
+
+    @double_precision
+    def check_many(
+        self,
+        means: Float[np.ndarray, "k d_theta"],
+        covariances: Float[np.ndarray, "k d_theta d_theta"],
+        n: Int[np.ndarray, " k"],
+        responses: Float[np.ndarray, "k d_theta d_theta"],
+    ) -> list[SurrogateCheck]:
+        """`check` of many posteriors, by one compiled program; gradients must be known, and trust not be asked."""
+        assert not callable(self.gradients)
+        assert self.trust is None
+        scale, d = self.theta.std(axis=0), means.shape[1]
+        variances, axes = np.linalg.eigh(covariances / np.outer(scale, scale))
+        whitened = np.linalg.solve(np.linalg.cholesky(covariances), responses)
+        own = (means / scale, np.maximum(variances, 0), axes, n[:, None, None] * whitened)
+        shared = (self.theta / scale, self.gradients, np.asarray(self._wanted))
+        full = 1 << (len(means) - 1).bit_length()  # so that few numbers of posteriors are compiled
+        filled = [part[np.minimum(np.arange(full), len(means) - 1)] for part in own]
+        [found] = call_each(_check_each, [tuple(filled)], *shared)
+        seen, noise, near = (part.tolist()[: len(n)] for part in found)
+        return [_judged(*each, d) for each in zip(seen, noise, near, n.tolist(), strict=True)]
 
     def correct(
         self,
@@ -242,3 +267,36 @@ class SurrogateTest(NamedTuple):
             enough = weights.sum() ** 2 / (weights**2).sum() >= self._wanted
             low, high = (low, middle) if enough else (middle, high)
         return weigh(high)
+
+
+def _judged(seen: float, noise: float, near: float, n: int, d: int) -> SurrogateCheck:
+    ratio = max(seen - noise, 0.0) + float(np.sqrt(2 / d)) * noise
+    return SurrogateCheck(ratio, seen, noise, near, n)
+
+
+def _check_each(means, variances, axes, shifts, theta, gradients, wanted):
+    """`SurrogateTest.check` of posteriors: the squared shift, its noise, and the number of simulations near each."""
+
+    def one(posterior: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array]:
+        mean, variance, axes, shift = posterior
+        squared = ((theta - mean) @ axes) ** 2
+
+        def weigh(width):
+            squares = squared @ (1 / (variance + width**2))
+            return jnp.exp(-0.5 * (squares - squares.min()))
+
+        def step(_, bounds):
+            low, high = bounds
+            middle = jnp.sqrt(low * high)
+            weights = weigh(middle)
+            enough = weights.sum() ** 2 / (weights**2).sum() >= wanted
+            return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+        _, width = jax.lax.fori_loop(0, _BISECTIONS, step, (jnp.asarray(_NARROWEST), jnp.asarray(_WIDEST)))
+        weights = weigh(width)
+        weights = jnp.where(weights > _NEGLIGIBLE, weights, 0.0)
+        weights /= weights.sum()
+        each = gradients @ shift.T
+        return ((weights @ each) ** 2).mean(), (weights**2) @ (each**2).mean(axis=1), 1 / (weights**2).sum()
+
+    return jax.lax.map(one, (means, variances, axes, shifts), batch_size=_TOGETHER)

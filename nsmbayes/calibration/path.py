@@ -33,7 +33,7 @@ from nsmbayes.samplers.independence import FEW, adapt, evaluation
 from nsmbayes.samplers.students import Population
 from nsmbayes.serialisation import registered
 
-_JUDGED, _POOLED = 1000, 2000  # draws that coverage is judged with, at most, at the largest rate and below
+JUDGED, _POOLED = 1000, 2000  # draws that coverage is judged with, at most, at the largest rate and below
 _FINER = 8  # times as many learning rates are tried where each costs nothing
 
 
@@ -84,7 +84,7 @@ class PathCalibration(Calibration[SampledProblem]):
         stage("sampling, and calibrating the learning rate")
         counts = problem.resample_counts(self.bootstraps, np.random.default_rng(seed))
         target, draws = problem.draw(self.largest, seed)
-        positions = draws.flat if draws.flat.shape[1] > FEW else draws.flat[:: -(-len(draws.flat) // _JUDGED)]
+        positions = draws.flat if draws.flat.shape[1] > FEW else draws.flat[:: -(-len(draws.flat) // JUDGED)]
         minimiser = None
         if self.reference == "minimiser":
             minimiser = minimise(total_loss, target, positions[:: -(-len(positions) // 32)]).points[0]

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.parallel import map_rows
-from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration.base import CalibrationProblem, resample_counts
 from nsmbayes.losses import Loss
 from nsmbayes.losses.cells import CountedLoss
@@ -16,13 +15,10 @@ from nsmbayes.losses.corrected import Correction, corrected
 from nsmbayes.losses.interpolated import InterpolatedLoss
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
-from nsmbayes.samplers import AdaptiveSampler, Draws, Near, Sampler, Target, each_loss
-from nsmbayes.samplers.compiled import Sampled, visited_weights
+from nsmbayes.samplers import Draws, Near, Sampler, Target, each_loss
 from nsmbayes.samplers.compression import ACCEPTED, CHECKED, Compression
-from nsmbayes.samplers.students import Population, around
 
 _ATTEMPTS = 2  # to sample again, from a subset that was weighted anew
-_ROUGH = 1000  # draws of what was visited
 
 
 Counts = Int[np.ndarray, "resamples n"] | Float[np.ndarray, "resamples n"]
@@ -144,38 +140,6 @@ class InterpolatedProblem(SampledProblem):
         rows = cast(InterpolatedLoss, target.loss).rows
         assert rows is not None
         return TotalLosses(full, full + (counts - 1.0) @ rows.at_many(coefficients).T)
-
-
-class BatchedProblem(SampledProblem):
-    """The posterior of a data set that was sampled together with others, at one learning rate.
-
-    At other rates it has rough draws only: what was visited, weighed for them.
-    """
-
-    def __init__(self, prior: UnconstrainedPrior, loss: Loss, n: int, sampled: Sampled, beta: float):
-        super().__init__(prior, loss, n, AdaptiveSampler())
-        self._sampled, self._beta = sampled, beta
-
-    @double_precision
-    def draw(self, beta: float, seed: int) -> SampledDraws:
-        """Draws of the posterior of the full data."""
-        del seed
-        target, one = Target(self._prior, self._loss, jnp.asarray(beta)), self._sampled
-        positions = one.positions
-        if beta != self._beta:
-            at = np.searchsorted(np.cumsum(visited_weights(one, beta)), (np.arange(_ROUGH) + 0.5) / _ROUGH)
-            positions = one.visited[np.minimum(at, len(one.visited) - 1)][None]
-        used = np.isfinite(one.log_proposals)
-        proposal = around(positions.reshape(-1, positions.shape[-1]))
-        u, log_priors, losses, log_proposals = (
-            part[used] for part in (one.visited, one.log_priors, one.losses, one.log_proposals)
-        )
-        visited = Population(u, log_priors, losses, log_proposals, (proposal,), proposal)
-        unknown = np.full(positions.shape[-1], np.nan)
-        return SampledDraws(
-            target,
-            Draws(positions, one.acceptance, np.zeros(len(positions), int), unknown, unknown, unknown, visited=visited),
-        )
 
 
 class CompressedProblem(SampledProblem):

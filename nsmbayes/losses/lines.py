@@ -4,14 +4,16 @@ Whitened observations of all data sets have the same lattices, weights and noise
 points. So a thousand losses cost a few array operations, and have shapes in common, hence one compilation.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from nsmbayes._internal.parallel import in_threads, on_processor
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses.evaluated import Loss
 from nsmbayes.losses.noise_levels import ROW, lattice_offsets, lattice_step, level_coefficients
@@ -19,31 +21,62 @@ from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.weights import Weight
 
 _FARTHEST = 1e4  # scales from the centre beyond which a place is no longer told from another
-_ROWS = 8  # rows of points come in multiples of this
+_ROWS, _ROWS_ON_GPU = 8, 16  # rows of points come in multiples of this
 
 
 class LineLoss(Loss):
-    """The sum of the losses of a data set of one column, at the points where it counts, in rows of the same level."""
+    """The sum of the losses of a data set of one column, at the points where it counts, in rows of the same level.
+
+    Arrays of `LineLosses.stacked` have a row for each data set.
+    """
 
     density: MixtureDensity
     frame: Frame
-    h: Float[Array | np.ndarray, " rows"]
-    y: Float[Array | np.ndarray, "rows points"]
-    on_squares: Float[Array | np.ndarray, "rows points"]
+    h: Float[Array | np.ndarray, "*sets rows"]
+    y: Float[Array | np.ndarray, "*sets rows points"]
+    on_squares: Float[Array | np.ndarray, "*sets rows points"]
     """What the square of the score and twice the Laplacian are multiplied by: counts times w^2."""
-    on_scores: Float[Array | np.ndarray, "rows points"]
+    on_scores: Float[Array | np.ndarray, "*sets rows points"]
     """And twice the score: counts times the derivative of w^2."""
 
     def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
         """Sum over the observations."""
+        return self.at_points(theta).sum()
+
+    def at_points(self, theta: Float[Array, " d_theta"]) -> Float[Array, "rows points"]:
+        """What each point adds to it."""
         frame, h, y = Frame(*map(jnp.asarray, self.frame)), jnp.asarray(self.h), jnp.asarray(self.y)
-        score, laplacian = self.density.in_frame(theta, frame).line_derivatives(h, y)
-        return (self.on_squares * (score**2 + 2 * laplacian) + 2 * self.on_scores * score).sum()
+        score, laplacian = self.density.in_frame(theta, frame).line_derivatives(h, y, products=on_processor())
+        return jnp.asarray(self.on_squares) * (score**2 + 2 * laplacian) + 2 * self.on_scores * score
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
         """Not known: only the sum over the observations is."""
         del theta
         raise ValueError("This loss knows the sum over its observations only.")
+
+
+class LineLosses(NamedTuple):
+    """The losses of several data sets, with as many rows each."""
+
+    stacked: LineLoss
+    rows: Int[np.ndarray, " sets"]
+    """How many rows of each data set count; the others count nothing."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def axes(self) -> Any:
+        """Which arrays of `stacked` have a row for each data set, as `in_axes` of `jax.vmap`."""
+        every = jax.tree.map(lambda _: 0, self.stacked)
+        return eqx.tree_at(lambda loss: loss.density, every, None)
+
+    def only(self, some: Int[np.ndarray, " k"]) -> "LineLosses":
+        """Those of some data sets, with no more rows than they need."""
+        rows = self.rows[some]
+        density, frame, *parts = (getattr(self.stacked, field.name) for field in dataclasses.fields(LineLoss))
+        cut = [part[some, : rows.max()] for part in parts]
+        return LineLosses(LineLoss(density, Frame(*(a[some] for a in frame)), *cut), rows)
 
 
 class Whitened(NamedTuple):
@@ -63,76 +96,72 @@ class Whitened(NamedTuple):
         rows = np.concatenate(x)[:, 0]
         return cls((rows - np.repeat(location, sizes)) / np.repeat(scale, sizes), sizes, location, scale)
 
+    @property
+    def clipped(self) -> Float[np.ndarray, " total"]:
+        """With places far out no longer told from one another."""
+        return np.clip(self.y, -_FARTHEST, _FARTHEST)
+
+    @double_precision
+    def overall(self, weight: Weight) -> Float[np.ndarray, " total"]:
+        """What each observation counts at all noise levels together."""
+        return np.asarray(_overall(weight, jnp.asarray(_padded(np.abs(self.y)))))[: len(self.y)]
+
     @double_precision
     def counts(self, weight: Weight) -> list[Float[np.ndarray, " _"]]:
         """What each observation counts without noise: its overall weight times w^2."""
         r = jnp.asarray(_padded(np.abs(self.y)))
-        total = np.asarray(_overall(weight, r)) * np.asarray(_squared(weight, r, jnp.zeros_like(r))[0])
-        return np.split(total[: len(self.y)], np.cumsum(self.sizes)[:-1])
+        total = self.overall(weight) * np.asarray(_squared(weight, r, jnp.zeros_like(r))[0])[: len(self.y)]
+        return np.split(total, np.cumsum(self.sizes)[:-1])
 
 
 @double_precision
-def line_losses(
-    density: MixtureDensity, weight: Weight, noise_levels: tuple[float, ...], data: Whitened, *, alike: bool = False
-) -> list[LineLoss]:
-    """The loss of every data set, as by `NSMSetting.loss` with coordinates whitened by its location and scale.
-
-    If they are to be `alike`, all have as many rows, so that one call can evaluate all of them.
-    """
-    y, own = data.y, np.repeat(np.arange(len(data.sizes)), data.sizes)
-    overall = np.asarray(_overall(weight, jnp.asarray(_padded(np.abs(y)))))[: len(y)]
-    lattices = _Lattices.of(np.asarray(noise_levels), np.clip(y, -_FARTHEST, _FARTHEST), own, overall, len(data.sizes))
+def line_losses(density: MixtureDensity, weight: Weight, noise_levels: tuple[float, ...], data: Whitened) -> LineLosses:
+    """The losses of all data sets, as by `NSMSetting.loss` with coordinates whitened by location and scale of each."""
+    own = np.repeat(np.arange(len(data.sizes)), data.sizes)
+    lattices = _Lattices.of(np.asarray(noise_levels), data.clipped, own, data.overall(weight), len(data.sizes))
     some = _padded(lattices.y), _padded(lattices.h)
     w2, gradient = (np.asarray(part)[: len(lattices.y)] for part in _squared(weight, *map(jnp.asarray, some)))
-    starts = np.searchsorted(lattices.h, noise_levels)
-    places = [_in_rows(starts, counts) for counts in lattices.counts]
-    if alike:
-        most = max(len(used) for used, _ in places)
-        places = [_with_rows(*each, most - len(each[0])) for each in places]
-    found = []
-    for location, scale, counts, (used, there) in zip(data.location, data.scale, lattices.counts, places, strict=True):
-        offset: Any = np.array([location])
-        basis: Any = np.array([[scale]])
-        count = np.where(there, counts[used], 0.0)
-        found.append(
-            LineLoss(
-                density,
-                Frame(offset, basis),
-                lattices.h[used[:, 0]],
-                lattices.y[used],
-                count * w2[used],
-                count * gradient[used],
-            )
-        )
-    return found
+    places, there, rows = _in_rows(np.searchsorted(lattices.h, noise_levels), lattices.counts)
+    counts = np.where(there, np.take_along_axis(lattices.counts, places.reshape(len(places), -1), 1), 0.0)
+    shape = (len(places), -1, ROW)
+    places, counts = places.reshape(shape), counts.reshape(shape)
+    offset: Any = data.location[:, None]
+    basis: Any = data.scale[:, None, None]
+    h, y = lattices.h[places[..., 0]], lattices.y[places]
+    loss = LineLoss(density, Frame(offset, basis), h, y, counts * w2[places], counts * gradient[places])
+    return LineLosses(loss, rows)
 
 
-def _in_rows(starts: Int[np.ndarray, " levels"], counts: Float[np.ndarray, " points"]) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the points that count, in rows of one level each; and which of them are no repeats of the last.
+def _whole_rows(rows: np.ndarray) -> np.ndarray:
+    """The next multiple of some rows, so that few shapes are compiled; on a GPU compilation takes longer."""
+    step = _ROWS if on_processor() else _ROWS_ON_GPU
+    return -(-rows // step) * step
 
-    The points of a level are those from its start to the next one.
+
+def _in_rows(
+    starts: Int[np.ndarray, " levels"], counts: Float[np.ndarray, "sets points"]
+) -> tuple[Int[np.ndarray, "sets places"], Bool[np.ndarray, "sets places"], Int[np.ndarray, " sets"]]:
+    """Places of the points that count, in rows of one level each; which are no repeats; how many rows each set has.
+
+    The points of a level are those from its start to the next one. Rows are filled up with repeats of a last point.
     """
-    used = np.flatnonzero(counts)
-    edges = np.append(np.searchsorted(used, starts), len(used))
-    sizes = np.diff(edges)
-    lengths = -(-sizes // ROW) * ROW
-    last = used[np.maximum(edges[1:], 1) - 1]
-    places, there = np.repeat(last, lengths), np.zeros(lengths.sum(), bool)
-    moved = np.cumsum(lengths) - lengths - edges[:-1]
-    target = np.arange(len(used)) + np.repeat(moved, sizes)
+    sets, levels = len(counts), len(starts)
+    of_set, used = np.nonzero(counts)
+    level = np.searchsorted(starts, used, side="right") - 1
+    group = of_set * levels + level
+    sizes = np.bincount(group, minlength=sets * levels)
+    lengths = (-(-sizes // ROW) * ROW).reshape(sets, levels)
+    rows = _whole_rows(lengths.sum(axis=1) // ROW)
+    width = int(rows.max()) * ROW
+    begins = np.cumsum(lengths, axis=1) - lengths + width * np.arange(sets)[:, None]
+    first = np.cumsum(sizes) - sizes
+    target = begins.ravel()[group] + np.arange(len(used)) - first[group]
+    places, there = np.zeros(sets * width, int), np.zeros(sets * width, bool)
+    last = used[np.maximum(first + sizes, 1) - 1].reshape(sets, levels)
+    lengths[:, -1] += width - lengths.sum(axis=1)
+    places[:] = np.repeat(last.ravel(), lengths.ravel())
     places[target], there[target] = used, True
-    rows, real = places.reshape(-1, ROW), there.reshape(-1, ROW)
-    return _with_rows(rows, real, -len(rows) % _ROWS)
-
-
-def _with_rows(places: np.ndarray, there: np.ndarray, more: int) -> tuple[np.ndarray, np.ndarray]:
-    """With more rows, which count nothing."""
-    if not more:
-        return places, there
-    return (
-        np.concatenate([places, np.repeat(places[-1:], more, axis=0)]),
-        np.concatenate([there, np.zeros((more, ROW), bool)]),
-    )
+    return places.reshape(sets, width), there.reshape(sets, width), rows
 
 
 class _Lattices(NamedTuple):
@@ -145,15 +174,17 @@ class _Lattices(NamedTuple):
     @classmethod
     def of(cls, levels: np.ndarray, y: np.ndarray, own: np.ndarray, overall: np.ndarray, sets: int) -> "_Lattices":
         """With the trapezoidal rule for every observation, as in `noise_levels`."""
-        parts: list[tuple[np.ndarray, ...]] = []
-        for level, coefficient in zip(levels, level_coefficients(levels), strict=True):
+
+        def at(level: float, coefficient: float) -> tuple[np.ndarray, ...]:
             step = lattice_step(level)
             numbers = np.rint(y / step).astype(int)[:, None] + lattice_offsets()
             weight = np.exp(-0.5 * ((step * numbers - y[:, None]) / level) ** 2)
             weight *= (coefficient * overall / weight.sum(axis=1))[:, None]
             points, index = _distinct(numbers)
             totals = np.bincount((own[:, None] * len(points) + index).ravel(), weight.ravel(), sets * len(points))
-            parts.append((np.full(len(points), level), step * points, totals.reshape(sets, -1)))
+            return np.full(len(points), level), step * points, totals.reshape(sets, -1)
+
+        parts = in_threads(at, levels, level_coefficients(levels))
         return cls(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
 

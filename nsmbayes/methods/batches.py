@@ -1,36 +1,76 @@
 """Posteriors of very many data sets of one column: every step for many of them at once."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
-from nsmbayes._internal.parallel import on_processor
+from nsmbayes._internal import checks
+from nsmbayes._internal.caller import warn_user
+from nsmbayes._internal.parallel import ahead, on_processor
 from nsmbayes._internal.precision import double_precision
-from nsmbayes.calibration import BatchedProblem, CalibrationResult, SurrogateCheck
+from nsmbayes.calibration import (
+    CalibrationResult,
+    PathCalibration,
+    Resampling,
+    SurrogateCheck,
+    SurrogateTest,
+    calibrate_many,
+)
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NSMSetting
-from nsmbayes.losses.lines import LineLoss, Whitened, line_losses
+from nsmbayes.losses.cells import MANY_IN_LINE
+from nsmbayes.losses.lines import LineLosses, Whitened, line_losses
 from nsmbayes.methods.pool import Pool
 from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch, SampledPosterior
 from nsmbayes.posteriors.base import Provenance
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
-from nsmbayes.samplers import Target, diagnose
-from nsmbayes.samplers.compiled import Effort, Sampled, Start, reweighted_start, sample_many
+from nsmbayes.samplers import AdaptiveSampler, Draws, Target, diagnose
+from nsmbayes.samplers.compiled import Effort, Sampled, Start, reweighted_starts, sample_many, visited_weights
+from nsmbayes.samplers.independence import FEW
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight, Weighting
 
-_TOGETHER, _TOGETHER_ON_GPU = 128, 512  # data sets that are sampled at once
-_ENOUGH = 0.25  # effective share of the draws below which they are drawn again
-_WIDER = 1.5  # than what was found is the start of a second attempt
-_ATTEMPTS = 2
+_TOGETHER, _TOGETHER_ON_GPU = 128, 1024  # data sets that are sampled at once
+_MANY = 8  # data sets: fewer are not worth the compilation
+_FEW_ON_GPU = 64  # data sets for which there is a smaller program
+_ENOUGH, _LEAST = 0.25, 0.1  # effective share of the draws below which they are drawn again, and which is no posterior
+_WIDER = 1.5  # than what was found is the start of another attempt
+_ON_GPU = {"stage": 192, "stages": 6}  # all data sets have as many stages there: fewer, and larger
+_THOROUGH = {"stage": 288, "stages": 4, "components": 5}  # a third attempt, which is cheap on a GPU
 
 
 def together() -> int:
     """How many data sets should be sampled at once."""
     return _TOGETHER if on_processor() else _TOGETHER_ON_GPU
+
+
+def can_batch(datasets: Sequence[Any], d_x: int, dim: int, sampler: Any, calibration: Any) -> bool:
+    """Whether many data sets can be sampled, and calibrated, by one program."""
+    largest = max(np.shape(each)[0] if np.ndim(each) else 0 for each in datasets)
+    by_means = isinstance(calibration, PathCalibration) and calibration.reference == "posterior-mean"
+    return (
+        d_x == 1
+        and dim <= FEW
+        and len(datasets) >= _MANY
+        and largest <= MANY_IN_LINE
+        and isinstance(sampler, AdaptiveSampler)
+        and (calibration is None or by_means)
+    )
+
+
+def warn_of_outside(x: list[Float[np.ndarray, "_ d_x"]], x_range: Float[np.ndarray, "2 d_x"]) -> None:
+    """Warn of observations beyond the range of the simulations, once for all data sets."""
+    rows, own = np.concatenate(x), np.repeat(np.arange(len(x)), [len(each) for each in x])
+    outside = ((rows < x_range[0]) | (rows > x_range[1])).any(axis=1)
+    if outside.any():
+        warn_user(
+            f"{outside.sum()} of {len(rows)} observations lie outside the range of the simulations (data sets "
+            f"{checks.shown(np.unique(own[outside]))}): the surrogate extrapolates there.",
+        )
 
 
 @contextmanager
@@ -46,8 +86,10 @@ class Lines(NamedTuple):
     """Some data sets of one column, and their losses."""
 
     prior: UnconstrainedPrior
-    losses: list[LineLoss]
-    starts: list[Start]
+    weight: Weight
+    data: Whitened
+    losses: LineLosses
+    starts: Start
     effort: Effort
     seed: int
 
@@ -66,34 +108,85 @@ class Lines(NamedTuple):
         """With their losses, and with the weighted likelihood of a part of the rows to say where posteriors are."""
         location = np.array([np.asarray(one.location).item() for one in centres])
         data = Whitened.of(x, location, np.array([np.asarray(one.factor).item() for one in centres]))
+        effort = effort if on_processor() else effort._replace(**_ON_GPU)
         starts = pool.starts(x, data.counts(weight), seed, together())
-        losses = line_losses(pool.density, weight, noise_levels, data, alike=not on_processor())
-        return cls(prior, losses, starts, effort, seed)
-
-    def only(self, some: list[int], starts: list[Start]) -> "Lines":
-        """Some of the data sets, with other starts."""
-        return self._replace(losses=[self.losses[i] for i in some], starts=starts)
+        return cls(prior, weight, data, line_losses(pool.density, weight, noise_levels, data), starts, effort, seed)
 
     @double_precision
-    def sample(self, betas: Sequence[float]) -> list[Sampled | None]:
-        """Draws of every posterior at its learning rate; None where the sampler does not arrive, twice."""
-        found: list[Sampled | None] = [None] * len(self.losses)
-        begin = list(self.starts)
-        for attempt in range(_ATTEMPTS):
-            for size in sorted({len(loss.y) for loss in self.losses}):
-                missing = [i for i, loss in enumerate(self.losses) if len(loss.y) == size and found[i] is None]
-                if not missing:
-                    continue
-                targets = [Target(self.prior, self.losses[i], np.asarray(float(betas[i]))) for i in missing]
-                seeds = [self.seed + 1000 * attempt + i for i in missing]
-                drawn = sample_many(targets, [begin[i] for i in missing], seeds, self.effort)
-                for i, one in zip(missing, drawn, strict=True):
-                    if one.temperature == 1 and one.ess >= _ENOUGH * self.effort.chains * self.effort.draws:
-                        found[i] = one
-                    else:
-                        mean, covariance = reweighted_start(one, float(betas[i]))
-                        begin[i] = Start(mean, _WIDER * covariance)
-        return found
+    def sample(
+        self, betas: Float[np.ndarray, " k"], starts: Start | None = None
+    ) -> tuple[Sampled, Bool[np.ndarray, " k"]]:
+        """Draws of every posterior at its learning rate, and whether the sampler has arrived there.
+
+        What has few effective draws is drawn again, from what was found.
+        """
+        starts, kept = self.starts if starts is None else starts, None
+        efforts = [self.effort, self.effort] + [self.effort._replace(**_THOROUGH)] * (not on_processor())
+        enough = self.effort.chains * self.effort.draws
+        todo, worth = np.arange(len(self.losses)), np.zeros(len(self.losses))
+        for attempt, effort in enumerate(efforts):
+            drawn = self._drawn(todo, betas[todo], starts, effort, self.seed + 1000 * attempt)
+            now = np.where(drawn.temperature == 1, drawn.ess / enough, 0.0)
+            better = now >= worth[todo]
+            if kept is None:
+                kept = Sampled(*(np.array(part) for part in drawn))
+            else:
+                for part, new in zip(kept, drawn, strict=True):
+                    part[todo[better]] = new[better]
+            worth[todo[better]] = now[better]
+            low = now < _ENOUGH
+            if not low.any():
+                break
+            means, covariances = reweighted_starts(Sampled(*(part[low] for part in drawn)), betas[todo[low]])
+            todo, starts = todo[low], Start(means, _WIDER * covariances)
+        assert kept is not None
+        return kept, worth >= _LEAST
+
+    @property
+    def axes(self) -> Any:
+        """Which arrays of `targets` have a row for each data set."""
+        return Target(None, self.losses.axes, 0)  # pyright: ignore[reportArgumentType]
+
+    def targets(self, some: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"]) -> Target:
+        """The posteriors of some data sets, stacked."""
+        return Target(self.prior, self.losses.only(some).stacked, betas)
+
+    def _drawn(
+        self, some: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"], starts: Start, effort: Effort, seed: int
+    ) -> Sampled:
+        """Draws of the posteriors of some data sets, in calls of few different shapes."""
+        parts: list[tuple[np.ndarray, Sampled]] = []
+        for places in self._alike(some):
+            mine = some[places]
+            found = sample_many(
+                self.targets(mine, betas[places]),
+                self.axes,
+                Start(starts.mean[places], starts.covariance[places]),
+                seed + mine,
+                effort,
+            )
+            parts.append((places, found))
+        order = np.concatenate([places for places, _ in parts])
+        first = np.unique(order, return_index=True)[1]  # without those that are there to fill up
+        return Sampled(*(np.concatenate(each)[first] for each in zip(*(found for _, found in parts), strict=True)))
+
+    def _alike(self, some: Int[np.ndarray, " k"]) -> Iterator[Int[np.ndarray, " _"]]:
+        """Places of data sets with as many rows; on a GPU of all, filled up with repeats."""
+        if on_processor():
+            rows = self.losses.rows[some]
+            yield from (np.flatnonzero(rows == size) for size in np.unique(rows))
+            return
+        size = _FEW_ON_GPU if len(some) <= _FEW_ON_GPU else _TOGETHER_ON_GPU
+        for start in range(0, len(some), size):
+            yield np.minimum(np.arange(start, start + size), len(some) - 1)
+
+
+class Block(NamedTuple):
+    """Some data sets, as the loss has them, with location and scatter."""
+
+    x: list[Float[np.ndarray, "_ 1"]]
+    used: list[Float[np.ndarray, "_ 1"]]
+    centres: list[LocationScatter]
 
 
 class Part(NamedTuple):
@@ -120,38 +213,48 @@ class BatchRecipe(NamedTuple):
     effort: Effort
     beta: float | None
     """The learning rate, if it is given."""
-    calibration: Any
-    """A `PathCalibration`, if not."""
-    checked: Callable[..., tuple[SurrogateCheck | None, float]]
-    """What the surrogate's error adds, and a learning rate that allows for it."""
+    calibration: PathCalibration | None
+    """How it is found, if not."""
+    test: Callable[[], SurrogateTest | None]
+    """What held-out simulations say about the surrogate."""
     provenance: Provenance
     note: str
     seed: int
 
+    def parts(self, blocks: Iterable[Block]) -> Iterator[list[Part]]:
+        """The posteriors of data sets, block by block; on a GPU the next one is prepared while one is sampled."""
+        ready = self._prepared(blocks) if on_processor() else ahead(self._prepared(blocks))
+        for block, lines in ready:
+            yield self._sampled(block, lines)
+
+    def _prepared(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Lines]]:
+        number = 0
+        for block in blocks:
+            seed = self.seed + number
+            lines = Lines.of(
+                self.prior, self.weight, self.noise_levels, block.used, block.centres, self.pool, self.effort, seed
+            )
+            number += len(block.x)
+            yield block, lines
+
     @double_precision
-    def sampled(
-        self,
-        x: list[Float[np.ndarray, "_ 1"]],
-        used: list[Float[np.ndarray, "_ 1"]],
-        centres: list[LocationScatter],
-        number: int,
-    ) -> list[Part]:
-        """The posteriors of some data sets, each at its learning rate; `number` is that of the first one."""
+    def _sampled(self, block: Block, lines: Lines) -> list[Part]:
+        """Each at its learning rate."""
         first = self.beta or (1.0 if self.calibration is None else self.calibration.largest)
-        lines = Lines.of(
-            self.prior, self.weight, self.noise_levels, used, centres, self.pool, self.effort, self.seed + number
-        )
-        drawn = lines.sample([first] * len(x))
-        parts = [Part(*each, first) for each in zip(x, used, centres, drawn, strict=True)]
-        if self.calibration is None:
-            return parts
-        parts = [part if part.sampled is None else self._calibrated(part) for part in parts]
-        again = [i for i, part in enumerate(parts) if part.sampled is not None and part.beta != first]
-        if again:
-            starts = [reweighted_start(one, parts[i].beta) for i in again if (one := drawn[i]) is not None]
-            for i, one in zip(again, lines.only(again, starts).sample([parts[i].beta for i in again]), strict=True):
-                parts[i] = parts[i]._replace(sampled=one)
-        return parts
+        betas = np.full(len(block.x), first)
+        drawn, arrived = lines.sample(betas)
+        calibrations, checks = [None] * len(betas), [None] * len(betas)
+        if self.calibration is not None:
+            calibrations = self._calibrated(lines, drawn)
+            betas = np.array([each.beta for each in calibrations])
+            checks = self._checks(drawn, np.array(lines.data.sizes), betas, first)
+            checks = [None if check is None else check._replace(applied=True) for check in checks]
+            betas = betas / np.array([1.0 if check is None else check.wider for check in checks])
+            if (betas != first).any():
+                drawn, there = lines.sample(betas, reweighted_starts(drawn, betas))
+                arrived &= there
+        found = [Sampled(*(part[i] for part in drawn)) if there else None for i, there in enumerate(arrived)]
+        return [Part(*each) for each in zip(*block, found, betas.tolist(), calibrations, checks, strict=True)]
 
     def collected(self, parts: list[Part], alone: Mapping[int, SampledPosterior]) -> PosteriorBatch:
         """Posteriors that are made when they are asked for, but for those that were built alone."""
@@ -165,35 +268,60 @@ class BatchRecipe(NamedTuple):
         betas = [alone[i].beta if part.sampled is None else part.beta for i, part in enumerate(parts)]
         return PosteriorBatch(tuple(draws), np.array(betas), build)
 
-    def _setting(self, part: Part) -> NSMSetting:
-        weighting = Weighting(self.weight, part.centre)
-        return NSMSetting.of(self.pool.density, weighting, self.noise_levels, whiten=True)
+    def _calibrated(self, lines: Lines, drawn: Sampled) -> list[CalibrationResult]:
+        assert self.calibration is not None
+        everything = np.arange(len(lines.losses))
+        targets = lines.targets(everything, np.full(len(everything), self.calibration.largest))
+        rows = Resampling.of(lines.data, self.weight)
+        return calibrate_many(self.calibration, targets, lines.axes, rows, drawn, seed=self.seed)
 
-    def _problem(self, part: Part) -> BatchedProblem:
-        assert part.sampled is not None
-        return BatchedProblem(self.prior, self._setting(part).loss(part.used), len(part.x), part.sampled, part.beta)
+    def _checks(
+        self, drawn: Sampled, n: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"], first: float
+    ) -> list[SurrogateCheck | None]:
+        """What the surrogate's error adds to posteriors."""
+        if (test := self.test()) is None:
+            return [None] * len(n)
+        means, covariances = self._moments(drawn, betas, first)
+        return list(test.check_many(means, covariances, n, betas[:, None, None] * covariances))
 
-    def _calibrated(self, part: Part) -> Part:
-        problem = self._problem(part)
-        result = self.calibration.calibrate(problem, seed=self.seed)
-        check, beta = self.checked(problem, self.prior, result.beta, self.seed, lower=1.0)
-        return part._replace(beta=beta, calibration=result, check=check)
+    def _moments(
+        self, drawn: Sampled, betas: Float[np.ndarray, " k"], first: float
+    ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
+        """Means and covariances of the parameters: by draws at the `first` learning rate, at others by all visited."""
+        u = drawn.positions.reshape(len(betas), -1, drawn.positions.shape[-1])
+        weights = np.full(u.shape[:2], 1 / u.shape[1])
+        means, covariances = _weighted(constrain_rows(self.prior, u), weights)
+        other = betas != first
+        if other.any():
+            visited = Sampled(*(part[other] for part in drawn))
+            weights = visited_weights(visited, betas[other])
+            means[other], covariances[other] = _weighted(constrain_rows(self.prior, visited.visited), weights)
+        return means, covariances
 
     @double_precision
     def _posterior(self, part: Part) -> GeneralisedPosterior:
-        problem = self._problem(part)
-        target, draws = problem.draw(part.beta, self.seed)
-        check = part.check
+        assert part.sampled is not None
+        setting = NSMSetting.of(self.pool.density, Weighting(self.weight, part.centre), self.noise_levels, whiten=True)
+        check, positions = part.check, part.sampled.positions
         if check is None:
-            check, _ = self.checked(problem, self.prior, part.beta, self.seed, lower=None)
-        r_hat, ess_bulk, ess_tail = diagnose(draws.positions)
+            one = Sampled(*(a[None] for a in part.sampled))
+            [check] = self._checks(one, np.array([len(part.x)]), np.array([part.beta]), part.beta)
+        failures = np.zeros(len(positions), int)
         return GeneralisedPosterior(
             self.provenance,
-            target,
-            draws._replace(r_hat=r_hat, ess_bulk=ess_bulk, ess_tail=ess_tail, note=self.note, visited=None),
+            Target(self.prior, setting.loss(part.used), jnp.asarray(part.beta)),
+            Draws(positions, part.sampled.acceptance, failures, *diagnose(positions), note=self.note),
             part.x,
-            self._setting(part),
+            setting,
             dequantised=part.used,
             calibration=part.calibration,
             surrogate_check=check,
         )
+
+
+def _weighted(
+    theta: Float[np.ndarray, "k m d"], weights: Float[np.ndarray, "k m"]
+) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
+    means = (weights[:, None] @ theta)[:, 0]
+    offsets = theta - means[:, None]
+    return means, (weights[..., None] * offsets).swapaxes(1, 2) @ offsets

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.caller import warn_user
-from nsmbayes._internal.columns import named_matrix
+from nsmbayes._internal.columns import Names, named_matrix
 from nsmbayes._internal.options import show_inherited_options
 from nsmbayes._internal.precision import in_double
 from nsmbayes._internal.random import seed_key
@@ -212,16 +212,7 @@ class LikelihoodMethod(RefinableMethod):
         return self.density.draw(theta, 1, np.random.default_rng(0))[:, 0], self.x_range
 
     def _observations(self, x: Any, missing: str | None = None) -> Float[np.ndarray, "n d_x"]:
-        may_miss = check_missing(missing)
-        like = "columns, like the simulations"
-        x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is=like, missing=True)
-        cells = np.isnan(x)
-        if cells.any() and not may_miss:
-            raise InputError(
-                f"`x` has {cells.sum()} NaN (row {checks.shown(np.flatnonzero(cells.any(axis=1)))}). If they are cells "
-                "that were not observed, NSMBayes and NLE leave them out: build_posterior(x, missing='marginalise'). "
-                "Or drop the rows: x[np.isfinite(x).all(axis=1)]."
-            )
+        x = observed(x, self.x_names, self.d_x, may_miss=check_missing(missing))
         self.warn_of_outside(x)
         return x
 
@@ -327,3 +318,16 @@ class LikelihoodMethod(RefinableMethod):
             several = "model.layers[1].weight" in arrays
             return replace(initial, trend=trend) if several else trend_alone(initial, trend)
         return initial
+
+
+def observed(x: Any, names: Names, d_x: int, *, may_miss: bool = False) -> Float[np.ndarray, "n d_x"]:
+    """Observations as an array with the columns of the simulations."""
+    x = named_matrix(x, "x", names, width=d_x, width_is="columns, like the simulations", missing=True)
+    cells = np.isnan(x)
+    if cells.any() and not may_miss:
+        raise InputError(
+            f"`x` has {cells.sum()} NaN (row {checks.shown(np.flatnonzero(cells.any(axis=1)))}). If they are cells "
+            "that were not observed, NSMBayes and NLE leave them out: build_posterior(x, missing='marginalise'). "
+            "Or drop the rows: x[np.isfinite(x).all(axis=1)]."
+        )
+    return x

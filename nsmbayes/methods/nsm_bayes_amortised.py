@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,9 +16,9 @@ from nsmbayes._internal.waiting import waiting
 from nsmbayes.calibration import InterpolatedProblem, PathCalibration
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NLELoss, NSMSetting
-from nsmbayes.losses.cells import MANY_IN_LINE
 from nsmbayes.losses.pieces import Piece
-from nsmbayes.methods.batches import BatchRecipe, Part, data_set, together
+from nsmbayes.methods.batches import BatchRecipe, Block, Part, can_batch, data_set, together, warn_of_outside
+from nsmbayes.methods.likelihood import observed
 from nsmbayes.methods.nsm_bayes import NSMBayes
 from nsmbayes.methods.pool import Pool
 from nsmbayes.posteriors import (
@@ -30,16 +30,14 @@ from nsmbayes.posteriors import (
 )
 from nsmbayes.posteriors.amortised import NOT_ASKED, Sampling, sampled
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrained
-from nsmbayes.samplers import AdaptiveSampler, Sampler, Target, rough_draws, summarise
+from nsmbayes.samplers import Sampler, Target, rough_draws, summarise
 from nsmbayes.samplers.compiled import Effort
-from nsmbayes.samplers.independence import FEW
 from nsmbayes.samplers.summaries import ACCEPTED
 from nsmbayes.scatter import LocationScatter, fit_many
 from nsmbayes.surrogates import MDN, Density, MixtureDensity, SbiMDN
 from nsmbayes.suspects import find_suspects, wider_for
 from nsmbayes.weights import Weight, overall_many
 
-_MANY = 8  # data sets: fewer are not worth the compilation
 _PILOT, _DRAWS = 1000, 60  # observations of a first rough fit, and draws of it
 
 
@@ -149,7 +147,7 @@ class NSMBayesAmortised(NSMBayes):
         sampler = self.sampler if draws is None else dataclasses.replace(self.sampler, draws=draws)
         options: dict[str, Any] = {"prior": prior, "beta": beta, "weight": weight, "seed": seed}
         with tqdm(total=len(datasets), desc="posteriors", disable=not progress) as bar:
-            if not excess and self._can_batch(datasets):
+            if not excess and can_batch(datasets, self.d_x, self.dim, self.sampler, self.calibration):
                 return self._batch(datasets, options, sampler, bar)
             asked = excess is not False
             posteriors = []
@@ -158,18 +156,6 @@ class NSMBayesAmortised(NSMBayes):
                     posteriors.append(self._build(each, **options, excess=asked, sampler=sampler))
                 bar.update()
         return PosteriorBatch.of(posteriors)
-
-    def _can_batch(self, datasets: Sequence[Any]) -> bool:
-        """Whether many data sets can be sampled by one program."""
-        largest = max(np.shape(each)[0] if np.ndim(each) else 0 for each in datasets)
-        return (
-            self.d_x == 1
-            and self.dim <= FEW
-            and len(datasets) >= _MANY
-            and largest <= MANY_IN_LINE
-            and isinstance(self.sampler, AdaptiveSampler)
-            and (self.calibration is None or isinstance(self.calibration, PathCalibration))
-        )
 
     def _batch(self, datasets: Sequence[Any], options: dict[str, Any], sampler: Sampler, bar: Any) -> PosteriorBatch:
         beta, seed = checks.optional_positive(options["beta"], "beta"), checks.integer(options["seed"], "seed")
@@ -181,28 +167,38 @@ class NSMBayesAmortised(NSMBayes):
             self.noise_levels,
             Effort(sampler.chains, sampler.draws),
             beta,
-            self.calibration if beta is None else None,
-            self._checked,
+            cast(PathCalibration | None, self.calibration if beta is None else None),
+            self.surrogate_test,
             self._provenance(),
             NOT_ASKED if self.excess is not None else "",
             seed,
         )
+        starts = range(0, len(datasets), together())
+        blocks = (self._block(datasets[start : start + together()], start, weight, seed) for start in starts)
         parts: list[Part] = []
-        for start in range(0, len(datasets), together()):
-            x, used = [], []
-            for number, each in enumerate(datasets[start : start + together()], start):
-                with data_set(number):
-                    x.append(self._observations(each))
-                    dequantised = self._dequantise(x[-1], seed, 1)
-                    used.append(self._reined_in(dequantised) if weight.decays else dequantised)
-            parts += recipe.sampled(x, used, self._centres(used, start), start)
-            bar.update(len(x))
+        for block in recipe.parts(blocks):
+            parts += block
+            bar.update(len(block))
+        warn_of_outside([part.x for part in parts], self.x_range)
         alone = {
             i: self._build(part.x, **options, excess=False, sampler=sampler)
             for i, part in enumerate(parts)
             if part.sampled is None
         }
         return recipe.collected(parts, alone)
+
+    def _block(self, datasets: Sequence[Any], number: int, weight: Weight, seed: int) -> Block:
+        """Some data sets of one column as arrays; `number` is that of the first one."""
+        names, d_x = self.x_names, self.d_x  # asked once: every call of a method takes its time
+        x = []
+        for i, each in enumerate(datasets, number):
+            with data_set(i):
+                x.append(observed(each, names, d_x))
+        used = x if self.grid_steps is None else [self._dequantise(each, seed, 1) for each in x]
+        if weight.decays:
+            ends = np.cumsum([len(each) for each in used])
+            used = np.split(self._reined_in(np.concatenate(used)), ends[:-1])
+        return Block(x, used, self._centres(used, number))
 
     @double_precision
     def _centres(self, x: list[Float[np.ndarray, "_ 1"]], number: int) -> list[LocationScatter]:

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.parallel import call_each, map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
@@ -37,42 +38,45 @@ class Pool(NamedTuple):
     @double_precision
     def starts(
         self, x: list[Float[np.ndarray, "_ d_x"]], counts: list[Float[np.ndarray, " _"]], seed: int, size: int
-    ) -> list[Start]:
-        """Mean and covariance of draws weighed for each data set, of which observations count so much.
+    ) -> Start:
+        """Means and covariances of draws weighed for each data set, of which observations count so much.
 
         With at most `size` data sets; for fewer nothing is compiled again.
         """
         rows, weights = np.zeros((size, _ROWS, x[0].shape[1])), np.zeros((size, _ROWS))
+        orders = {n: np.random.default_rng([seed, n]).permutation(n)[:_ROWS] for n in {len(each) for each in x}}
         for i, (each, count) in enumerate(zip(x, counts, strict=True)):
-            some = np.random.default_rng([seed, i]).permutation(len(each))[:_ROWS]
+            some = orders[len(each)]
             rows[i, : len(some)], weights[i, : len(some)] = each[some], count[some]
             rows[i, len(some) :] = each[some[0]]
         logs = map_rows(_log_likelihoods, self.theta, self.density, rows, weights)
-        of_each = np.ascontiguousarray(logs.T[: len(x)])
-        parts = [of_each[first : first + _AT_ONCE] for first in range(0, len(x), _AT_ONCE)]
-        return [start for part in parts for start in self._starts(part)]
+        parts = [(np.ascontiguousarray(part),) for part in np.split(logs.T, -(-size // _AT_ONCE))]
+        found = call_each(_moments, parts, self.u)
+        return Start(*(np.concatenate(each)[: len(x)] for each in zip(*found, strict=True)))
 
-    def _starts(self, logs: Float[np.ndarray, "sets draws"]) -> list[Start]:
-        """Weights are raised to a power that leaves enough of them."""
-        logs = np.where(np.isfinite(logs), logs, -1e300)
-        logs = logs - logs.max(axis=1, keepdims=True)
-        d = self.u.shape[1]
-        low, high = np.zeros(len(logs)), np.ones(len(logs))
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            weights = np.exp(middle[:, None] * logs)
-            enough = weights.sum(axis=1) ** 2 > _PER_PARAMETER * d * np.einsum("ij,ij->i", weights, weights)
-            low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-        weights = np.exp(low[:, None] * logs)
-        weights /= weights.sum(axis=1, keepdims=True)
-        centre = self.u.mean(axis=0)
-        offsets = self.u - centre
-        means = weights @ offsets
-        products = (offsets[:, :, None] * offsets[:, None, :]).reshape(len(offsets), -1)
-        covariances = (weights @ products).reshape(-1, d, d) - means[:, :, None] * means[:, None, :]
-        floor = 1e-9 * np.trace(covariances, axis1=1, axis2=2) / d
-        covariances += floor[:, None, None] * np.eye(d)
-        return [Start(*each) for each in zip(centre + means, covariances, strict=True)]
+
+def _moments(logs: Float[Array, "sets draws"], u: Float[Array, "draws d"]) -> tuple[Array, Array]:
+    """Means and covariances by weights that are raised to a power which leaves enough of them."""
+    logs = jnp.where(jnp.isfinite(logs), logs, -1e300)
+    logs -= logs.max(axis=1, keepdims=True)
+    d = u.shape[1]
+
+    def step(_, bounds):
+        low, high = bounds
+        middle = (low + high) / 2
+        weights = jnp.exp(middle[:, None] * logs)
+        enough = weights.sum(axis=1) ** 2 > _PER_PARAMETER * d * (weights**2).sum(axis=1)
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+    power, _ = jax.lax.fori_loop(0, _BISECTIONS, step, (jnp.zeros(len(logs)), jnp.ones(len(logs))))
+    weights = jax.nn.softmax(power[:, None] * logs, axis=1)
+    centre = u.mean(axis=0)
+    offsets = u - centre
+    means = weights @ offsets
+    products = (offsets[:, :, None] * offsets[:, None, :]).reshape(len(offsets), -1)
+    covariances = (weights @ products).reshape(-1, d, d) - means[:, :, None] * means[:, None, :]
+    floor = 1e-9 * jnp.trace(covariances, axis1=1, axis2=2) / d
+    return centre + means, covariances + floor[:, None, None] * jnp.eye(d)
 
 
 def _log_likelihoods(

@@ -112,7 +112,8 @@ def _units(spread: Float[np.ndarray, " d"]) -> Float[Array, " d"]:
 def constrain_rows(prior: UnconstrainedPrior, positions: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
     """Rows of unconstrained positions, mapped to the user's space."""
     rows = positions.reshape(-1, positions.shape[-1])
-    return np.asarray(_constrained(prior, jnp.asarray(rows))).reshape(positions.shape)
+    with jax.default_device(jax.devices("cpu")[0]):  # to move many rows to a GPU and back takes longer
+        return np.asarray(_constrained(prior, jnp.asarray(rows))).reshape(positions.shape)
 
 
 @eqx.filter_jit

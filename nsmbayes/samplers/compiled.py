@@ -55,7 +55,7 @@ class Sampled(NamedTuple):
     temperature: Float[Any, "*k"]
     """1 if the adaptation has arrived at the posterior; draws are useless otherwise."""
     ess: Float[Any, "*k"]
-    """Effective number of draws by the importance weights of the proposals."""
+    """Effective number of draws, by the importance weights of the proposals and by how long chains stay in a state."""
     visited: Float[Any, "*k total d"]
     """Positions of all stages: together, weighted, they are draws at any learning rate up to the target's."""
     losses: Float[Any, "*k total"]
@@ -64,64 +64,46 @@ class Sampled(NamedTuple):
     """Log density of the mixture of all proposals; infinite for places that were not used."""
 
 
-def sample_many(targets: list[Target], starts: list[Start], seeds: list[int], effort: Effort) -> list[Sampled]:
-    """Draws of every target; all must have the same shapes."""
-    keys = [np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32) for seed in seeds]
+def sample_many(targets: Target, axes: Any, starts: Start, seeds: Int[np.ndarray, " k"], effort: Effort) -> Sampled:
+    """Draws of k targets whose arrays, where `axes` says so (as `in_axes` of `jax.vmap`), have a row for each."""
+    keys = np.stack([seeds >> 32 & 0xFFFFFFFF, seeds & 0xFFFFFFFF], axis=1).astype(np.uint32)
     if on_processor():
-        arguments = [(t, *start, key) for t, start, key in zip(targets, starts, keys, strict=True)]
-        return [Sampled(*found) for found in call_each(_sample, arguments, effort, _AT_ONCE)]
-    return _sample_at_once(targets, starts, keys, effort)
+        every = (axes, *(0 for _ in starts), 0)
+        arguments = [row_of((targets, *starts, keys), every, i) for i in range(len(keys))]
+        found = call_each(_sample, arguments, effort, _AT_ONCE)
+        return Sampled(*map(np.stack, zip(*found, strict=True)))
+    return Sampled(*call_each(_sample_stacked, [(targets, *starts, keys)], axes, effort)[0])
 
 
-def reweighted_start(sampled: Sampled, beta: float) -> Start:
-    """Where the posterior at another learning rate is, by what was visited at one."""
-    weights = visited_weights(sampled, beta)
-    mean = weights @ sampled.visited
-    offsets = sampled.visited - mean
-    return Start(mean, (weights[:, None] * offsets).T @ offsets)
+def row_of(tree: Any, axes: Any, i: int | slice | np.ndarray) -> Any:
+    """One of what is stacked in the arrays of a tree, or several of them; arrays, too, where these are numbers."""
+
+    def rows(axis: int | None, part: Any) -> Any:
+        return part if axis is None else jax.tree.map(lambda a: np.asarray(a[i]), part)
+
+    return jax.tree.map(rows, axes, tree, is_leaf=lambda axis: axis is None)
 
 
-def visited_weights(sampled: Sampled, beta: float) -> Float[np.ndarray, " total"]:
-    """Weights that make what was visited draws at a learning rate."""
-    logs = sampled.log_priors - beta * sampled.losses - sampled.log_proposals
-    weights = np.exp(logs - logs.max())
-    return weights / weights.sum()
+def reweighted_starts(sampled: Sampled, betas: Float[np.ndarray, " k"]) -> Start:
+    """Where posteriors at other learning rates are, by what was visited at one."""
+    weights = visited_weights(sampled, betas)
+    means = np.einsum("kn,knd->kd", weights, sampled.visited)
+    offsets = sampled.visited - means[:, None]
+    return Start(means, (weights[..., None] * offsets).swapaxes(1, 2) @ offsets)
 
 
-def _sample_at_once(
-    targets: list[Target], starts: list[Start], keys: list[np.ndarray], effort: Effort
-) -> list[Sampled]:
-    """On a GPU: one call, in which arrays that the targets share stay single; numbers of targets are powers of two."""
-    count = len(targets)
-    missing = (1 << (count - 1).bit_length()) - count
-    targets, starts, keys = targets + targets[:1] * missing, starts + starts[:1] * missing, keys + keys[:1] * missing
-    leaves = [jax.tree.leaves(target) for target in targets]
-    structure = jax.tree.structure(targets[0])
-    shared = tuple(all(one[i] is leaves[0][i] for one in leaves) for i in range(len(leaves[0])))
-    common = [leaf if same else None for leaf, same in zip(leaves[0], shared, strict=True)]
-    own = [np.stack([np.asarray(one[i]) for one in leaves]) for i, same in enumerate(shared) if not same]
-    means, covariances = (np.stack(part) for part in zip(*starts, strict=True))
-    stacked = (means, covariances, np.stack(keys))
-    [found] = call_each(_sample_stacked, [(own, *stacked)], common, _Static(shared, structure), effort)
-    return [Sampled(*(part[i] for part in found)) for i in range(count)]
+def visited_weights(sampled: Sampled, betas: Float[np.ndarray, "*k"] | float) -> Float[np.ndarray, "*k total"]:
+    """Weights that make what was visited draws at learning rates."""
+    logs = sampled.log_priors - np.asarray(betas)[..., None] * sampled.losses - sampled.log_proposals
+    weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
-class _Static(NamedTuple):
-    shared: tuple[bool, ...]
-    structure: Any
+def _sample_stacked(targets, means, covariances, keys, axes, effort):
+    def one(target, mean, covariance, key):
+        return _sample(target, mean, covariance, key, effort, _AT_ONCE_ON_GPU)
 
-    def joined(self, own: list[Array], common: list[Array | None]) -> Target:
-        """A target from its own arrays and those of all."""
-        mine = iter(own)
-        leaves = [one if same else next(mine) for one, same in zip(common, self.shared, strict=True)]
-        return jax.tree.unflatten(self.structure, leaves)
-
-
-def _sample_stacked(own, mean, covariance, key, common, static, effort):
-    def one(own, mean, covariance, key):
-        return _sample(static.joined(own, common), mean, covariance, key, effort, _AT_ONCE_ON_GPU)
-
-    return jax.vmap(one)(own, mean, covariance, key)
+    return jax.vmap(one, in_axes=(axes, 0, 0, 0))(targets, means, covariances, keys)
 
 
 class _Students(NamedTuple):
@@ -281,7 +263,7 @@ def _sample(target: Target, mean: Array, covariance: Array, key: Array, effort: 
         jnp.take_along_axis(states, last[..., None], axis=1),
         accepted.mean(axis=1),
         final.temperature,
-        _effective(log_ratios[:, 1:].ravel()),
+        jnp.minimum(_effective(log_ratios[:, 1:].ravel()), _distinct(last)),
         final.u.reshape(-1, d),
         final.losses.ravel(),
         final.log_priors.ravel(),
@@ -307,6 +289,13 @@ def _effective(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
     largest = log_weights.max()
     weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(largest), largest, 0.0))
     return weights.sum() ** 2 / jnp.maximum((weights**2).sum(), 1e-300)
+
+
+def _distinct(last: Int[Array, "chains draws"]) -> Float[Array, ""]:
+    """The effective number of states that independent chains were in: they never come back to one."""
+    chains, draws = last.shape
+    stays = jnp.zeros((chains, draws + 1)).at[jnp.arange(chains)[:, None], last].add(1.0)
+    return last.size**2 / (stays**2).sum()
 
 
 def _temperature(log_weights: Float[Array, " n"], enough: float) -> Float[Array, ""]:

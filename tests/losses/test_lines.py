@@ -5,15 +5,16 @@ import numpy as np
 from support.known_mixtures import skewed, skewed_data
 
 from nsmbayes._internal.precision import double_precision
-from nsmbayes.losses import NSMSetting
+from nsmbayes.losses import NSMSetting, lines
 from nsmbayes.losses.lines import Whitened, line_losses
 from nsmbayes.losses.noise_levels import DEFAULT_NOISE_LEVELS
+from nsmbayes.samplers.compiled import row_of
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.weights import PlateauIMQ, Weighting, overall_many
 
 
 @double_precision
-def test_a_loss_is_that_of_the_data_set_alone():
+def test_a_loss_is_that_of_the_data_set_alone(monkeypatch):
     weight = PlateauIMQ(radius=2.0, zeta=1.0, cutoff_radius=12.0)
     sets = [skewed_data(1, n, seed=n) for n in (20, 61, 200)]
     sets[1][:3] = [[40.0], [-15.0], [1e6]]
@@ -28,15 +29,21 @@ def test_a_loss_is_that_of_the_data_set_alone():
     )
     data = Whitened.of(sets, location, scale)
     found = line_losses(skewed(1), weight, DEFAULT_NOISE_LEVELS, data)
-    assert {np.shape(one.y)[0] % 8 for one in found} == {0}
-    for one, setting, x in zip(found, settings, sets, strict=True):
+    assert len(found) == 3
+    assert set(found.rows % 8) == {0}
+    assert len(set(found.rows)) > 1  # those of some data sets are filled up
+    few = [found.only(np.array([i])).stacked for i in range(3)]
+    assert [one.y.shape[1] for one in few] == found.rows.tolist()
+    for i, (setting, x) in enumerate(zip(settings, sets, strict=True)):
         alone = setting.loss(x)
-        for theta in ([0.0, 0.0], [1.5, -0.7]):
-            np.testing.assert_allclose(one(jnp.asarray(theta)), alone(jnp.asarray(theta)), rtol=1e-7)
-    alike = line_losses(skewed(1), weight, DEFAULT_NOISE_LEVELS, data, alike=True)
-    assert len({np.shape(one.y) for one in alike}) == 1 < len({np.shape(one.y) for one in found})
-    for one, other in zip(found, alike, strict=True):
-        np.testing.assert_allclose(one(jnp.asarray([1.5, -0.7])), other(jnp.asarray([1.5, -0.7])), rtol=1e-12)
+        for theta in (jnp.array([0.0, 0.0]), jnp.array([1.5, -0.7])):
+            expected = alone(theta)
+            np.testing.assert_allclose(row_of(found.stacked, found.axes, i)(theta), expected, rtol=1e-7)
+            np.testing.assert_allclose(row_of(few[i], found.axes, 0)(theta), expected, rtol=1e-7)
+            np.testing.assert_allclose(row_of(few[i], found.axes, 0).at_points(theta).sum(), expected, rtol=1e-7)
+            with monkeypatch.context() as patch:
+                patch.setattr(lines, "on_processor", lambda: False)  # single precision, as on a GPU
+                np.testing.assert_allclose(row_of(found.stacked, found.axes, i)(theta), expected, atol=1e-3)
     for counts, setting, x in zip(data.counts(weight), settings, sets, strict=True):
         overall = np.asarray(overall_many(weight, setting.weighting.centre, jnp.asarray(x)))
         np.testing.assert_allclose(counts, overall * setting.weighting.at(x) ** 2, rtol=1e-9)

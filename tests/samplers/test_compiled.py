@@ -6,11 +6,10 @@ import pytest
 from jaxtyping import Array, Float
 
 import nsmbayes as nsm
-from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses import Loss
 from nsmbayes.priors import unconstrained
 from nsmbayes.samplers import Target
-from nsmbayes.samplers.compiled import Effort, Start, reweighted_start, sample_many, visited_weights
+from nsmbayes.samplers.compiled import Effort, Sampled, Start, reweighted_starts, sample_many, visited_weights
 
 PRIOR = unconstrained(nsm.GaussianPrior([0.0, 0.0], [4.0, 4.0]))
 EFFORT = Effort(chains=2, draws=1000)
@@ -29,19 +28,24 @@ class Bent(Loss):
         )
 
 
-@double_precision
-def target(n: float, m: float, bend: float = 0.0, beta: float = 1.0) -> Target:
-    return Target(PRIOR, Bent(*map(jnp.asarray, (n, m, bend))), jnp.asarray(beta))
+AXES = Target(None, Bent(0, 0, 0), 0)
 
 
-WIDE = Start(np.zeros(2), 4 * np.eye(2))
+def sampled(*targets: tuple[float, ...], seeds, effort=EFFORT, start=None) -> list[Sampled]:
+    """Draws of targets with so many observations, places, bends and learning rates; each as if it were alone."""
+    columns = np.array([(*one, *(0.0, 1.0)[len(one) - 2 :]) for one in targets]).T
+    start = start or Start(np.zeros(2), 4 * np.eye(2))
+    starts = Start(*(np.repeat(part[None], len(targets), 0) for part in start))
+    stacked = Target(PRIOR, Bent(*columns[:3]), columns[3])
+    found = sample_many(stacked, AXES, starts, np.array(seeds), effort)
+    return [Sampled(*(part[i] for part in found)) for i in range(len(targets))]
 
 
 def test_gaussian_targets_together():
     """Means within five standard errors, variances within 15 %: a false alarm once in 10,000 runs of the ten values."""
     sizes, places = (5.0, 50.0, 500.0), (-1.0, 0.5, 2.0)
-    many = [target(n, m) for n, m in zip(sizes, places, strict=True)]
-    for n, m, found in zip(sizes, places, sample_many(many, [WIDE] * 3, [0, 1, 2], EFFORT), strict=True):
+    many = sampled(*zip(sizes, places, strict=True), seeds=[0, 1, 2])
+    for n, m, found in zip(sizes, places, many, strict=True):
         variance = 1 / (n + 0.25)
         flat = found.positions.reshape(-1, 2)
         assert found.temperature == 1
@@ -54,7 +58,7 @@ def test_gaussian_targets_together():
 def test_a_bent_target_and_another_learning_rate():
     """E u_1 = bend E u_0^2, up to what the prior pulls; and what was visited serves lower rates."""
     n, bend = 20.0, 1.5
-    [found] = sample_many([target(n, 0.0, bend)], [WIDE], [3], EFFORT)
+    [found] = sampled((n, 0.0, bend), seeds=[3])
     grid = np.linspace(-6, 9, 1201)
     u0, u1 = np.meshgrid(grid, grid, indexing="ij")
     for beta in (1.0, 0.25):
@@ -69,17 +73,16 @@ def test_a_bent_target_and_another_learning_rate():
         if beta == 1:
             flat = found.positions.reshape(-1, 2)
             np.testing.assert_allclose([(flat[:, 0] ** 2).mean(), flat[:, 1].mean()], exact, rtol=0.15)
-    np.testing.assert_allclose(reweighted_start(found, 1.0).mean, weights_mean(found), atol=1e-12)
-
-
-def weights_mean(found):
-    return visited_weights(found, 1.0) @ found.visited
+    mean, covariance = reweighted_starts(Sampled(*(part[None] for part in found)), np.ones(1))
+    weights = visited_weights(found, 1.0)
+    np.testing.assert_allclose(mean[0], weights @ found.visited, atol=1e-12)
+    np.testing.assert_allclose(covariance[0], np.cov(found.visited.T, aweights=weights, ddof=0), atol=1e-12)
 
 
 def test_the_same_seed_gives_the_same_draws_alone_and_with_others():
-    one, other = target(30.0, 1.0), target(8.0, -2.0)
-    [alone] = sample_many([one], [WIDE], [7], EFFORT)
-    _, together = sample_many([other, one], [WIDE, WIDE], [1, 7], EFFORT)
+    one, other = (30.0, 1.0), (8.0, -2.0)
+    [alone] = sampled(one, seeds=[7])
+    _, together = sampled(other, one, seeds=[1, 7])
     np.testing.assert_array_equal(alone.positions, together.positions)
 
 
@@ -88,7 +91,7 @@ def test_on_a_gpu_targets_are_stacked(monkeypatch):
     from nsmbayes.samplers import compiled
 
     monkeypatch.setattr(compiled, "on_processor", lambda: False)
-    found = sample_many([target(5.0, -1.0), target(50.0, 0.5)], [WIDE] * 2, [0, 1], EFFORT)
+    found = sampled((5.0, -1.0), (50.0, 0.5), seeds=[0, 1])
     for n, m, one in zip((5.0, 50.0), (-1.0, 0.5), found, strict=True):
         variance = 1 / (n + 0.25)
         np.testing.assert_allclose(
@@ -98,7 +101,7 @@ def test_on_a_gpu_targets_are_stacked(monkeypatch):
 
 def test_a_start_from_which_nothing_is_reached_is_told():
     far = Start(np.array([40.0, 40.0]), 1e-4 * np.eye(2))
-    [found] = sample_many([target(1e5, 0.0)], [far], [0], Effort(chains=2, draws=100, stages=2))
+    [found] = sampled((1e5, 0.0), seeds=[0], effort=Effort(chains=2, draws=100, stages=2), start=far)
     assert found.temperature < 1
 
 
@@ -109,5 +112,13 @@ def test_a_planted_bug_is_caught(wrong, monkeypatch):
 
     right = compiled._Students.log_prob
     monkeypatch.setattr(compiled._Students, "log_prob", lambda self, u: right(self, u) * wrong)
-    [found] = sample_many([target(50.0, 0.5, beta=1.0 + 1e-9)], [WIDE], [0], Effort(chains=2, draws=1001))
+    [found] = sampled((50.0, 0.5), seeds=[0], effort=Effort(chains=2, draws=1001))
     assert not np.allclose(found.positions.reshape(-1, 2).var(axis=0), 1 / 50.25, rtol=0.15)
+
+
+def test_chains_that_stay_in_a_state_are_worth_little():
+    """Two chains of four draws: one that moves always, and one that never does."""
+    from nsmbayes.samplers import compiled
+
+    last = jnp.asarray([[1, 2, 3, 4], [0, 0, 0, 0]])
+    np.testing.assert_allclose(compiled._distinct(last), 64 / (4 + 16))

@@ -1,0 +1,211 @@
+"""Calibration of many data sets of one column by `PathCalibration`: the same steps as one compiled program.
+
+A data set counts at lattice points, and a resample counts something else there. So the losses of all resamples at all
+draws are one product of matrices, and a GPU judges hundreds of data sets at once.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from nsmbayes._internal.linalg import inverse_and_log_det
+from nsmbayes._internal.parallel import call_each, on_processor
+from nsmbayes._internal.precision import double_precision
+from nsmbayes.calibration.base import CalibrationResult, CalibrationStatus, resample_counts
+from nsmbayes.calibration.path import JUDGED, PathCalibration, choose
+from nsmbayes.losses.lines import LineLoss, Whitened
+from nsmbayes.losses.noise_levels import lattice_offsets, lattice_step
+from nsmbayes.samplers.compiled import Sampled, row_of
+from nsmbayes.samplers.target import Target
+from nsmbayes.weights import Weight
+
+_AT_ONCE, _AT_ONCE_ON_GPU = 1, 64  # parameters at which losses are computed together
+_SHARED = 4  # arguments of all data sets
+_SETS_ON_GPU = 64  # data sets that are judged together
+_RIDGE = 1e-10  # in units of the variance of all draws: a few draws that carry all the weight have no covariance
+
+
+class Resampling(NamedTuple):
+    """The observations of several data sets, in units of the scale of each, and what each counts at all levels."""
+
+    y: Float[np.ndarray, "k n"]
+    overall: Float[np.ndarray, "k n"]
+    """Zero where a data set has no more observations."""
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, data: Whitened, weight: Weight) -> "Resampling":
+        """Filled up to the next power of two, so that few shapes are compiled."""
+        most = 1 << (max(data.sizes) - 1).bit_length()
+        there = np.arange(most) < np.array(data.sizes)[:, None]
+        y, overall = np.zeros(there.shape), np.zeros(there.shape)
+        y[there], overall[there] = data.clipped, data.overall(weight)
+        return cls(y, overall, data.sizes)
+
+    def counts(self, resamples: int, seed: int) -> tuple[Float[np.ndarray, "sizes resamples n"], Int[np.ndarray, " k"]]:
+        """How often observations occur in each resample, for every size of data sets; and the place of that of each."""
+        sizes, which = np.unique(self.sizes, return_inverse=True)
+        table = np.zeros((1 << (len(sizes) - 1).bit_length(), resamples, self.y.shape[1]))
+        for place, n in enumerate(sizes):
+            table[place, :, :n] = resample_counts(n, resamples, np.random.default_rng(seed))
+        return table, which
+
+
+@double_precision
+def calibrate_many(
+    calibration: PathCalibration, targets: Target, axes: Any, rows: Resampling, drawn: Sampled, *, seed: int
+) -> list[CalibrationResult]:
+    """The learning rate of each of k posteriors, stacked as for `sample_many`, of which draws at the largest are known.
+
+    The reference is the posterior mean.
+    """
+    k, d = len(drawn.positions), drawn.positions.shape[-1]
+    flat = drawn.positions.reshape(k, -1, d)
+    judged = flat[:, :: -(-flat.shape[1] // JUDGED)]
+    relative = np.where(np.isfinite(drawn.log_priors), drawn.log_proposals - drawn.log_priors, np.inf)
+    counts, which = rows.counts(calibration.bootstraps, seed)
+    betas = np.geomspace(calibration.smallest, calibration.largest, calibration.grid)
+    own = (rows.y, rows.overall, which, judged, flat.mean(axis=1), drawn.visited, drawn.losses, relative)
+    shared = (counts, betas, np.asarray(calibration.target), np.asarray(calibration.least_ess))
+    assert len(shared) == _SHARED
+    if on_processor():
+        arguments = [row_of((targets, *own), (axes, *(0 for _ in own)), i) for i in range(k)]
+        found = call_each(_judge, arguments, *shared, _AT_ONCE)
+    else:
+        starts, every = range(0, k, _SETS_ON_GPU), (axes, *(0 for _ in own))
+        blocks: list[Any] = [slice(start, start + _SETS_ON_GPU) for start in starts]
+        if blocks[-1].stop > k:  # filled up with repeats
+            blocks[-1] = np.minimum(np.arange(blocks[-1].start, blocks[-1].stop), k - 1)
+        parts = call_each(_judge_stacked, [row_of((targets, *own), every, block) for block in blocks], axes, *shared)
+        found = [one for part in parts for one in zip(*part, strict=True)][:k]
+    return [_result(calibration, betas, float(coverage), coverages) for coverage, coverages in found]
+
+
+def _result(
+    calibration: PathCalibration, betas: Float[np.ndarray, " grid"], coverage: float, coverages: np.ndarray
+) -> CalibrationResult:
+    if coverage >= calibration.target:
+        betas, coverages = np.array([calibration.largest]), np.array([coverage])
+        beta, status = calibration.largest, CalibrationStatus.UNBOUNDED
+    else:
+        beta, status = choose(betas, coverages, calibration.target)
+    return CalibrationResult(
+        beta=beta,
+        betas=betas,
+        coverages=coverages,
+        target=calibration.target,
+        minimiser=None,
+        status=status,
+        method="bootstrap coverage along a tempered path",
+        bootstraps=calibration.bootstraps,
+    )
+
+
+def _judge_stacked(targets, *more):
+    own, (axes, *shared) = more[: -_SHARED - 1], more[-_SHARED - 1 :]
+
+    def one(*mine: Any) -> Any:
+        judge: Any = _judge
+        return judge(*mine, *shared, _AT_ONCE_ON_GPU)
+
+    return jax.vmap(one, in_axes=(axes, *(0 for _ in own)))(targets, *own)
+
+
+def _judge(
+    target: Target,
+    y: Float[Array, " n"],
+    overall: Float[Array, " n"],
+    which: Int[Array, ""],
+    judged: Float[Array, "draws d"],
+    reference: Float[Array, " d"],
+    visited: Float[Array, "total d"],
+    losses: Float[Array, " total"],
+    relative: Float[Array, " total"],
+    counts: Float[Array, "sizes resamples n"],
+    betas: Float[Array, " grid"],
+    level: Float[Array, ""],
+    least: Float[Array, ""],
+    at_once: int,
+) -> tuple[Float[Array, ""], Float[Array, " grid"]]:
+    """The coverage at the largest rate, and at all rates where that does not meet the target; NaN if not judged."""
+    loss: Any = target.loss
+    shares = resample_shares(loss, y, overall, counts[which])
+
+    def at_points(u: Float[Array, " d"]) -> Float[Array, " points"]:
+        found = loss.at_points(target.prior.constrain(u)).ravel()
+        return jnp.where(jnp.isfinite(found), found, 0.0)
+
+    def resampled(u: Float[Array, "draws d"]) -> tuple[Array, Array]:
+        points = jax.lax.map(at_points, u, batch_size=at_once)
+        return points.sum(axis=1), shares @ points.T
+
+    def coverage(u, log_weights, reference):
+        found, ess = reweighted_coverage(u, log_weights, reference, level)
+        return jnp.where(ess * len(u) >= least, found, jnp.nan)
+
+    full, each = resampled(judged)
+    first = coverage(judged, -betas[-1] * (each - full), reference)
+
+    def path():
+        of_visited = resampled(visited)[1]
+
+        def at(beta):
+            reference = jax.nn.softmax(-beta * losses - relative) @ visited
+            return coverage(visited, -beta * of_visited - relative, reference)
+
+        return jax.lax.map(at, betas)
+
+    return first, jax.lax.cond(first >= level, lambda: jnp.full_like(betas, jnp.nan), path)
+
+
+def resample_shares(
+    loss: LineLoss, y: Float[Array, " n"], overall: Float[Array, " n"], counts: Float[Array, "resamples n"]
+) -> Float[Array, "resamples points"]:
+    """What resamples count at each point of a loss, relative to what the data count there.
+
+    An observation counts at the lattice points around it, by the density of the noise, as in `losses.lines`.
+    """
+    offsets = jnp.asarray(lattice_offsets())
+
+    def of_row(row):
+        h, points = row
+        step = lattice_step(h)
+        numbers = jnp.rint(y / step)
+
+        def noise(places):
+            return jnp.exp(-0.5 * ((places - y[:, None]) / h) ** 2)
+
+        near = jnp.abs(jnp.rint(points / step) - numbers[:, None]) <= offsets[-1] + 0.5
+        mine = jnp.where(near, noise(points[None]), 0.0)
+        mine *= (overall / noise(step * (numbers[:, None] + offsets)).sum(axis=1))[:, None]
+        return counts @ mine / jnp.maximum(mine.sum(axis=0), 1e-300)
+
+    rows = jax.lax.map(of_row, (jnp.asarray(loss.h), jnp.asarray(loss.y)))
+    return jnp.swapaxes(rows, 0, 1).reshape(len(counts), -1)
+
+
+def reweighted_coverage(
+    positions: Float[Array, "draws d"],
+    log_weights: Float[Array, "resamples draws"],
+    reference: Float[Array, " d"],
+    level: Float[Array, ""] | float,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """`importance.reweighted_coverage`, compiled."""
+    W = jax.nn.softmax(log_weights, axis=1)
+    shared = W.mean(axis=0)
+    centre = shared @ positions
+    scale = jnp.maximum(jnp.sqrt(shared @ (positions - centre) ** 2), 1e-300)
+    z, at = (positions - centre) / scale, (reference - centre) / scale
+    d = z.shape[1]
+    products = (z[:, :, None] * z[:, None, :]).reshape(-1, d * d)
+    means = W @ z
+    covariances = (W @ products).reshape(-1, d, d) - means[:, :, None] * means[:, None, :]
+    solve, _ = inverse_and_log_det(covariances + _RIDGE * jnp.eye(d))
+    slopes = jnp.einsum("rij,rj->ri", solve, means)
+    distances = solve.reshape(-1, d * d) @ products.T - 2 * slopes @ z.T
+    of_reference = jnp.einsum("i,rij,j->r", at, solve, at) - 2 * slopes @ at
+    inside = jnp.where(distances < of_reference[:, None], W, 0.0).sum(axis=1) < level
+    return inside.mean(dtype=W.dtype), (1 / (W**2).sum(axis=1)).mean() / len(positions)
