@@ -28,10 +28,11 @@ from nsmbayes.robustness.bounds.growth import Metric
 from nsmbayes.robustness.bounds.line_places import place_losses
 from nsmbayes.robustness.bounds.rounding import up, wider
 from nsmbayes.robustness.bounds.weights import WeightBounds
+from nsmbayes.robustness.certificate import AtDraws
 from nsmbayes.samplers import Compression, each_loss
 from nsmbayes.surrogates import MixtureDensity
 
-_DRAWS, _FEWEST = 500, 100
+_DRAWS, _FEWER, _FEWEST = 500, 200, 100  # in one column, in several, and of many observations
 _ROW_LOSSES = 500_000  # draws times observations, as far as the fewest draws allow
 _MOST_ROWS = 5000  # observations, each of which may be the one that is replaced
 _ROWS = 500  # of them at once
@@ -42,17 +43,6 @@ _FAR = 1e5  # noise levels from the origin up to which lattices are used here
 _TINY = 1e-200
 
 
-class AtDraws(NamedTuple):
-    """Bounds for all places of one observation, at the draws of a posterior."""
-
-    kl: float
-    """of KL(posterior || posterior with the observation replaced)"""
-    error: float
-    """Standard error of `kl`, as an estimate of the same bound for the posterior itself."""
-    shift: float | None
-    """of what the mean of a parameter moves by, in standard deviations; None in several columns"""
-
-
 class _Places(NamedTuple):
     """Sets of places of an observation, in each of which beta times its loss lies between `low` and `high`."""
 
@@ -61,6 +51,7 @@ class _Places(NamedTuple):
 
 
 @double_precision
+@np.errstate(all="ignore")  # a bound that overflows is infinite or NaN, and then there is none
 def influence_at_draws(
     posterior: GeneralisedPosterior, losses: list[NSMLoss], weight: WeightBounds, metrics: list[Metric]
 ) -> AtDraws | None:
@@ -76,7 +67,8 @@ def influence_at_draws(
         return None
     if n > _MOST_ROWS or isinstance(posterior.compression, Compression):
         return None
-    positions = posterior.thinned(max(_FEWEST, min(_DRAWS, _ROW_LOSSES // n)))
+    most = _DRAWS if _on_lattices(setting) else _FEWER
+    positions = posterior.thinned(max(_FEWEST, min(most, _ROW_LOSSES // n)))
     theta = constrain_rows(posterior.target.prior, positions)
     rows = posterior.beta * posterior.row_losses(positions, np.arange(n))
     if not np.isfinite(rows).all():
@@ -146,21 +138,20 @@ def _ranges(
 ) -> LossRange:
     """The range of the loss of a point at each draw and level, (draws, levels), `beyond` a distance at each level."""
     setting = posterior.setting
-    assert isinstance(setting, NSMSetting) and isinstance(setting.surrogate, MixtureDensity)
+    assert isinstance(setting, NSMSetting)
+    assert isinstance(setting.surrogate, MixtureDensity)
     where = setting.surrogate, setting.frame, np.asarray(setting.weighting.centre.location)
     if isinstance(posterior, AmortisedPosterior):
         interpolation = posterior.summarised.loss.interpolation
         references = Components.of(*where, np.asarray(interpolation.references))
         c = coefficients_at(interpolation, theta) / np.asarray(interpolation.sizes)
         found = [
-            combination_range(references.at_level(at.level, at, weight, r), c[:, number])
+            combination_range(references.at_level(at, weight, r), c[:, number])
             for number, (at, r) in enumerate(zip(metrics, beyond, strict=True))
         ]
     else:
         own = Components.of(*where, theta)
-        found = [
-            mixture_range(own.at_level(at.level, at, weight, r)) for at, r in zip(metrics, beyond, strict=True)
-        ]
+        found = [mixture_range(own.at_level(at, weight, r)) for at, r in zip(metrics, beyond, strict=True)]
     return LossRange(*(np.stack(each, axis=1) for each in zip(*found, strict=True)))
 
 
@@ -223,7 +214,7 @@ def _largest_by_row(
 def _error(
     low: Float[np.ndarray, " draws"], high: Float[np.ndarray, " draws"], row: Float[np.ndarray, " draws"], count: float
 ) -> float:
-    """The standard error of log E e^(row - low) + E (high - row), by its derivative in the distribution of the draws."""
+    """The standard error of log E e^(row - low) + E (high - row), by its derivative in the draws' distribution."""
     tilt = np.exp(row - low - (row - low).max())
     return float(np.std(tilt / tilt.mean() + high - row) / math.sqrt(count))
 

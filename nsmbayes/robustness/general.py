@@ -83,7 +83,11 @@ def _certified(
         vanishing=vanishing,
         notes=notes(centre, posterior),
     )
-    return _with_influence(certificate, posterior.beta) if certificate.robust else certificate
+    if not certificate.robust:
+        return certificate
+    assert bounds is not None  # otherwise A1 fails
+    at_draws = influence_at_draws(posterior, losses, bounds, metrics)
+    return dataclasses.replace(_with_influence(certificate, posterior.beta), at_draws=at_draws)
 
 
 def _growths(loss: NSMLoss, origin: Float[np.ndarray, " d_x"], levels: Float[np.ndarray, " levels"]) -> list[Growth]:

@@ -1,14 +1,18 @@
 """Bounds of the loss of a point at given parameters, from the components that the mixture has there.
 
 For all y, whatever the number of columns. With responsibilities r_k, component scores s_k = -P_k (y - m_k) and Q an
-upper bound of sum_k r_k |s_k|^2, the score has |s|^2 <= Q and the Laplacian lies between -T and Q, T the largest trace of
-a precision. Q is the smaller of two bounds. The first takes the worst component. The second knows that a component
-counts only where it is dense: with densities e^(g_k) of the components and K of them, sum_k r_k g_k is log q less the
-entropy of the r_k, so at least g_j - log K for every j. As g_k = a_k - |s_k|^2_(S_k) / 2, this is
+upper bound of sum_k r_k |s_k|^2, the score has |s|^2 <= Q and the Laplacian lies between -T and Q, T the largest trace
+of a precision.
 
-    sum_k r_k (y - m_k)' P_k (y - m_k) <= (y - m_j)' P_j (y - m_j) + 2 (log K + max_k a_k - a_j):
+Q is what matters, and components that are narrow and far away must not decide it. Write e^(g_k) for the densities of
+the components with their weights, q_k = (y - m_k)' P_k (y - m_k), so that g_k = a_k - q_k / 2, and G for a lower bound
+of the log density: that of the best component at the distance of y, whatever its direction. |s_k|^2 <= |P_k| q_k, and
 
-a narrow component, far away, does not matter, since the wide one j has all the density there.
+- r_k <= e^(g_k - G), hence r_k q_k <= 2 psi(a_k - G), psi(t) = max over v >= 0 of v min(1, e^(t - v));
+- for any set J of components sum_J r_k q_k = 2 sum_J r_k (a_k - log q - log r_k) <= 2 max(0, max_J a_k - G) + 2 log K.
+
+The second is used for components whose precision is at most some number, the first for those above it, and of all
+these numbers the best is taken, at every distance.
 """
 
 from typing import NamedTuple
@@ -24,6 +28,8 @@ from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.surrogates.mixture import GaussianMixture
 
 _EIGENVALUE_ERROR = 1e-12  # relative to the largest of a matrix
+# Distances at which rings end: evenly spaced over the bulk, then in constant proportion.
+_ENDS = np.concatenate([np.linspace(0, 12, 61)[1:], np.geomspace(12, 1e4, 31)[1:]])
 
 
 class Components(NamedTuple):
@@ -50,32 +56,39 @@ class Components(NamedTuple):
         variances = np.maximum(variances - _EIGENVALUE_ERROR * variances[..., -1:], 0)
         return cls(log_weights, wider(np.linalg.norm(means - centre, axis=-1)), variances)
 
-    def at_level(self, level: float, metric: Metric, weight: WeightBounds, beyond: float) -> "PointBounds":
-        """Bounds at a noise level, for points whose distance by `metric` is at least `beyond`."""
-        variances = self.variances + down(level**2)
-        with np.errstate(divide="ignore"):  # without noise a precision may overflow: then nothing is bounded
-            P = wider(1 / variances)
-            largest, traces = P[..., 0], P.sum(axis=-1)
-            logs = self.log_weights - 0.5 * np.log(variances).sum(axis=-1)
-        M = float(self.distances.max())
-        # sup of w^2 (M + |y - y0|)^2, and of w^2
-        square = weight.sup(2, 2, M, metric.stretch, beyond=beyond)
-        held = weight.sup(2, 0, 0.0, 0.0, beyond=beyond)
-        worst = largest.max(axis=1)
-        by_worst = worst**2 * square
-        behind = np.log(logs.shape[1]) + logs.max(axis=1, keepdims=True) - logs
-        by_density = worst * (largest * square + 2 * wider(behind) * held).min(axis=1)
+    def at_level(self, metric: Metric, weight: WeightBounds, beyond: float = 0.0) -> "PointBounds":
+        """Bounds at a noise level, for points whose distance by its metric is at least `beyond`."""
+        variances = self.variances + down(metric.level**2)
+        P = wider(1 / variances)
+        largest, traces, a = P[..., 0], P.sum(axis=-1), self.log_weights - 0.5 * np.log(variances).sum(axis=-1)
+        ends = np.append(beyond, _ENDS[beyond < _ENDS])
+        square, held, order = np.empty((len(a), len(ends))), weight.value(ends[:-1]) ** 2, np.argsort(largest, axis=1)
+        distances, P_1, a = (np.take_along_axis(each, order, axis=1) for each in (self.distances, largest, a))
+        for ring, r in enumerate(ends[1:]):
+            G = (a - 0.5 * P_1 * (distances + metric.stretch * r) ** 2).max(axis=1)
+            square[:, ring] = held[ring] * _best(P_1, a - G[:, None])
+        far = weight.sup(2, 2, float(self.distances.max()), metric.stretch, beyond=float(ends[-1]))
+        square[:, -1] = largest.max(axis=1) ** 2 * far
         gradient = weight.slope_over_weight_beyond(beyond) * metric.steepness
-        return PointBounds(
-            wider(np.minimum(by_worst, by_density)), wider(traces.max(axis=1) * held), up(gradient**2)
-        )
+        trace = traces.max(axis=1) * weight.sup(2, 0, 0.0, 0.0, beyond=beyond)
+        return PointBounds(wider(square), wider(trace), up(gradient**2))
+
+
+def _best(precisions: Float[np.ndarray, "t k"], above: Float[np.ndarray, "t k"]) -> Float[np.ndarray, " t"]:
+    """The best bound of sum_k r_k |P_k| q_k, given |P_k|, increasing, and a_k - G."""
+    alone = 2 * precisions * np.where(above > 1, above, np.exp(np.minimum(above, 1) - 1))
+    rest = np.cumsum(alone[:, ::-1], axis=1)[:, ::-1]  # from each on, those above it by themselves
+    highest = np.maximum(np.maximum.accumulate(above, axis=1), 0)
+    together = precisions * 2 * (highest + np.log(precisions.shape[1]))
+    together[:, :-1] += rest[:, 1:]
+    return np.minimum(rest[:, 0], together.min(axis=1))
 
 
 class PointBounds(NamedTuple):
     """Bounds over all points y, at one noise level, for t parameters."""
 
-    square: Float[np.ndarray, " t"]
-    """of w^2 Q, see above"""
+    square: Float[np.ndarray, "t rings"]
+    """of w^2 Q, see above, for points in each of several rings around the location"""
     trace: Float[np.ndarray, " t"]
     """of w^2 T"""
     gradient: float
@@ -96,7 +109,7 @@ def mixture_range(bounds: PointBounds) -> LossRange:
     w^2 |s|^2 + 2 (grad w^2)' s - 2 w^2 T; and +-2 (grad w^2)' s <= w^2 |s|^2 + |grad w^2|^2 / w^2.
     """
     square, trace, gradient = bounds
-    return LossRange(wider(2 * trace + gradient), wider(2 * square + gradient))
+    return LossRange(wider(2 * trace + gradient), wider(2 * square.max(axis=1) + gradient))
 
 
 def combination_range(references: PointBounds, c: Float[np.ndarray, "t k"]) -> LossRange:
@@ -106,9 +119,9 @@ def combination_range(references: PointBounds, c: Float[np.ndarray, "t k"]) -> L
     """
     square, trace, gradient = references
     plus, minus = np.maximum(c, 0), np.maximum(-c, 0)
-    size = (np.abs(c) @ np.sqrt(square)) ** 2
-    low = 2 * (plus @ trace + minus @ square) + gradient
-    return LossRange(wider(low), wider(2 * size + 2 * (plus @ square + minus @ trace) + gradient))
+    low = 2 * ((minus @ square).max(axis=1) + plus @ trace)
+    high = 2 * ((np.abs(c) @ np.sqrt(square)) ** 2 + plus @ square).max(axis=1) + 2 * minus @ trace
+    return LossRange(wider(low + gradient), wider(high + gradient))
 
 
 def _in_frame(theta: Float[Array, " d_theta"], surrogate: MixtureDensity, frame: Frame) -> GaussianMixture:

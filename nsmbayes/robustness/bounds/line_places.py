@@ -25,7 +25,7 @@ from nsmbayes.robustness.bounds.rounding import wider
 from nsmbayes.weights import overall_many
 
 FOURTH = 1.45
-"""sd((t - E t)^2) / h^2 is at most this, wherever y is between the lattice points (a test); sqrt(2) without a lattice."""
+"""sd((t - E t)^2) / h^2 is at most this, wherever y is between lattice points (a test); sqrt(2) without a lattice."""
 _SPAN = 8.0  # from the first to the last of the lattice points of an observation, in noise levels
 _MOST_CELLS = 6000
 _ROUNDING = 1e-12  # of sums of a few hundred numbers, relative to their size
@@ -61,9 +61,7 @@ def place_losses(setting: NSMSetting, reach: float, at_points: AtPoints) -> Plac
     inside = (location - offset) / basis
     high = np.where((ends[:-1] <= inside) & (ends[1:] >= inside), 1.0, high)
     mean, spread = (high + low) / 2, (high - low) / 2
-    return Places(
-        mean[:, None] * value, wider(high[:, None] * radius + spread[:, None] * np.abs(value)), float(reach)
-    )
+    return Places(mean[:, None] * value, wider(high[:, None] * radius + spread[:, None] * np.abs(value)), float(reach))
 
 
 def _ends(h: Float[np.ndarray, " levels"], centre: float, reach: float) -> Float[np.ndarray, " ends"]:
