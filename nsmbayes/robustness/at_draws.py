@@ -11,6 +11,7 @@ columns, and beyond the last cell, the loss is bounded by the components of the 
 (`bounds.components`).
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from nsmbayes.posteriors import AmortisedPosterior, GeneralisedPosterior
 from nsmbayes.priors import constrain_rows
 from nsmbayes.robustness.bounds.components import Components, LossRange, combination_range, mixture_range
 from nsmbayes.robustness.bounds.growth import Metric
-from nsmbayes.robustness.bounds.line_places import place_losses
+from nsmbayes.robustness.bounds.line_places import Cells, Line
 from nsmbayes.robustness.bounds.rounding import up, wider
 from nsmbayes.robustness.bounds.weights import WeightBounds
 from nsmbayes.robustness.certificate import AtDraws
@@ -41,6 +42,8 @@ _BEYOND, _LEAST = 10.0, 20.0  # cells reach so far beyond the radii of the weigh
 _NEAREST = 4.25  # noise levels from an observation to the farthest of its lattice points
 _FAR = 1e5  # noise levels from the origin up to which lattices are used here
 _TINY = 1e-200
+_ROUNDS, _PARTS, _CLOSE = 4, 4, 1.02  # cells whose bound is so much above what is found are split into parts
+_MOST_SPLIT = 6000
 
 
 class _Places(NamedTuple):
@@ -48,6 +51,10 @@ class _Places(NamedTuple):
 
     low: Float[np.ndarray, "sets draws"]
     high: Float[np.ndarray, "sets draws"]
+
+    def joined(self, other: "_Places") -> "_Places":
+        """These and others."""
+        return _Places(*map(np.concatenate, zip(self, other, strict=True)))
 
 
 @double_precision
@@ -81,14 +88,14 @@ def influence_at_draws(
         low = wider(posterior.beta * (ranges.low @ plus.T + ranges.high @ minus.T))
         kl, error = _largest_by_row(-low, high, rows, effective)
         return AtDraws(up(kl), error, None) if math.isfinite(kl) else None
-    scale = _scale(setting)
-    found = place_losses(setting, scale * _reach(setting), lambda loss: _at_points(posterior, loss, positions))
-    cells = _Places(*(posterior.beta * (found.middle + sign * found.radius) for sign in (-1, 1)))
-    beyond = [max(0.0, (found.reach - _NEAREST * at.level) / at.stretch) for at in metrics]
+    line = Line.of(setting, _scale(setting) * _reach(setting), lambda loss: _at_points(posterior, loss, positions))
+    beyond = [max(0.0, (line.reach - _NEAREST * at.level) / at.stretch) for at in metrics]
     ranges = _ranges(posterior, theta, weight, metrics, beyond)
-    counts = float(setting.weighting.weight.overall(jnp.asarray(found.reach / scale))) * plus.max(axis=0)
-    tail = _Places(*(wider(posterior.beta * each @ counts)[None] for each in ranges))
-    places = _Places(np.concatenate([cells.low, -tail.low]), np.concatenate([cells.high, tail.high]))
+    counts = float(setting.weighting.weight.overall(jnp.asarray(line.reach / line.scale))) * plus.max(axis=0)
+    low, high = (wider(posterior.beta * each @ counts)[None] for each in ranges)
+    places = _Places(-low, high).joined(_cells(line, posterior.beta, rows))
+    if not (np.isfinite(places.low).all() and np.isfinite(places.high).all()):
+        return None
     kl, error = _largest(places, rows, effective)
     standard = (theta - theta.mean(axis=0)) / np.maximum(theta.std(axis=0), _TINY)
     cheap = places.low.size * n * theta.shape[1] <= _SHIFTS
@@ -179,21 +186,49 @@ def _rules(
     return plus.max(axis=0, keepdims=True), minus.max(axis=0, keepdims=True)
 
 
-def _largest(places: _Places, rows: Float[np.ndarray, "draws n"], effective: float) -> tuple[float, float]:
-    """The largest bound of log E e^(row - place) + E (place - row), over places and rows, and its standard error."""
-    worst, where = -math.inf, (0, 0)
+def _cells(line: Line, beta: float, rows: Float[np.ndarray, "draws n"]) -> _Places:
+    """The line in cells: those whose bound is above what their middles say are split, as long as that helps."""
+
+    def places(cells: Cells) -> _Places:
+        found = line.losses(cells)
+        return _Places(beta * (found.middle - found.radius), beta * (found.middle + found.radius))
+
+    cells = line.cells
+    found, kept = places(cells), []
+    best = 0.0
+    for _ in range(_ROUNDS):
+        middle = (found.low + found.high) / 2
+        best = max(best, float(_by_place(_Places(middle, middle), rows)[0].max()))
+        wide = _by_place(found, rows)[0] > _CLOSE * best
+        if not wide.any() or _PARTS * wide.sum() > _MOST_SPLIT:
+            break
+        kept.append(_Places(found.low[~wide], found.high[~wide]))
+        cells = cells.of(wide).split(_PARTS)
+        found = places(cells)
+    return functools.reduce(_Places.joined, kept, found)
+
+
+def _by_place(places: _Places, rows: Float[np.ndarray, "draws n"]) -> tuple[np.ndarray, np.ndarray]:
+    """The largest bound of log E e^(row - place) + E (place - row) over the rows, for each place, and of which row."""
     least = places.low.min(axis=1, keepdims=True)
     tilts, means = np.exp(least - places.low), places.high.mean(axis=1, keepdims=True) - least
+    worst, which = np.full(len(tilts), -np.inf), np.zeros(len(tilts), int)
     for start in range(0, rows.shape[1], _ROWS):
         some = rows[:, start : start + _ROWS]
         most = some.max(axis=0)
         # what underflows is less than _TINY; a row and a place so far apart would have an enormous bound anyway
         kl = np.log(tilts @ np.exp(some - most) / len(rows) + _TINY) + means + most - some.mean(axis=0)
-        place, row = np.unravel_index(kl.argmax(), kl.shape)
-        if not kl[place, row] <= worst:
-            worst, where = float(kl[place, row]), (int(place), start + int(row))
-    place, row = where
-    return worst, _error(places.low[place], places.high[place], rows[:, row], effective)
+        row = kl.argmax(axis=1)
+        kl = kl[np.arange(len(kl)), row]
+        worst, which = np.where(kl <= worst, (worst, which), (kl, start + row))
+    return worst, which.astype(int)
+
+
+def _largest(places: _Places, rows: Float[np.ndarray, "draws n"], effective: float) -> tuple[float, float]:
+    """The largest of these bounds, over all places, and its standard error."""
+    worst, which = _by_place(places, rows)
+    place = int(worst.argmax())
+    return float(worst[place]), _error(places.low[place], places.high[place], rows[:, which[place]], effective)
 
 
 def _largest_by_row(
@@ -232,5 +267,5 @@ def _largest_shift(
         for z in standard.T:
             above, below = (part[:, None] * tilt for part in (np.maximum(z, 0), np.maximum(-z, 0)))
             up_to = np.maximum(large @ above - small @ below, large @ below - small @ above)
-            worst = max(worst, float((up_to / total).max()))
+            worst = max(worst, min(float((up_to / total).max()), float(np.abs(z).max())))
     return worst

@@ -14,15 +14,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import sparse
 
 from nsmbayes.losses import NSMLoss, NSMSetting
 from nsmbayes.losses.noise_levels import lattice_offsets, lattice_step
 from nsmbayes.robustness.bounds.rounding import wider
-from nsmbayes.weights import overall_many
+from nsmbayes.weights import Weight
 
 FOURTH = 1.45
 """sd((t - E t)^2) / h^2 is at most this, wherever y is between lattice points (a test); sqrt(2) without a lattice."""
@@ -33,35 +34,117 @@ _ROUNDING = 1e-12  # of sums of a few hundred numbers, relative to their size
 AtPoints = Callable[[NSMLoss], Float[np.ndarray, "draws n"]]
 
 
+class Cells(NamedTuple):
+    """Parts of the line, each within one piece on which the lattice points of an observation do not change."""
+
+    piece: Int[np.ndarray, " cells"]
+    low: Float[np.ndarray, " cells"]
+    high: Float[np.ndarray, " cells"]
+
+    def split(self, parts: int) -> "Cells":
+        """Each of them in equal parts."""
+        ends = self.low[:, None] + (self.high - self.low)[:, None] * np.linspace(0, 1, parts + 1)
+        ends[:, -1] = self.high
+        return Cells(np.repeat(self.piece, parts), ends[:, :-1].ravel(), ends[:, 1:].ravel())
+
+    def of(self, some: np.ndarray) -> "Cells":
+        """Some of them."""
+        return Cells(*(each[some] for each in self))
+
+
 class Places(NamedTuple):
     """The losses of observations in cells of the line, at each of several parameters: within `radius` of `middle`."""
 
     middle: Float[np.ndarray, "cells draws"]
     radius: Float[np.ndarray, "cells draws"]
+
+
+class Line(NamedTuple):
+    """The line up to a distance from the location, with the losses f at the lattice points of its pieces."""
+
+    cells: Cells
+    """All pieces, as cells."""
+    centre: float
     reach: float
-    """All places up to this distance from the location, in y, lie in some cell."""
+    scale: float
+    """Location, distance up to which there are pieces, and robust standard deviation, in y."""
+    weight: Weight
+    h: Float[np.ndarray, " levels"]
+    counts: Float[np.ndarray, " levels"]
+    """What the levels count."""
+    f: Float[np.ndarray, "points draws"]
+    points: Int[np.ndarray, "pieces levels near"]
+    t: Float[np.ndarray, "pieces levels near"]
+    """Which lattice points an observation in a piece has, and where they are."""
+
+    @classmethod
+    def of(cls, setting: NSMSetting, reach: float, at_points: AtPoints) -> "Line":
+        """The line up to `reach` from the location, in y; less far, if that were too many pieces.
+
+        `at_points` evaluates a loss, one number for each observation, at the parameters.
+        """
+        h, offset, basis = np.asarray(setting.noise_levels), *_frame(setting)
+        around = setting.weighting.centre
+        centre = float((np.asarray(around.location)[0] - offset) / basis)
+        scale = float(np.sqrt(np.asarray(around.scatter)[0, 0]) / abs(basis))
+        reach = float(min(reach, 0.5 * _MOST_CELLS / (1 / lattice_step(1.0) / h).sum()))
+        ends = _ends(h, centre, reach)
+        loss = setting.loss(offset + basis * (ends[1:, None] + ends[:-1, None]) / 2)
+        points, shape = loss.w2.size, (len(ends) - 1, len(h), len(lattice_offsets()))
+        one_each = dataclasses.replace(
+            loss,
+            node_index=jnp.arange(points)[:, None],
+            quadrature_weight=jnp.ones((points, 1)),
+            overall=jnp.ones(points),
+        )
+        index, counts = np.asarray(loss.node_index).reshape(shape), np.asarray(loss.quadrature_weight).reshape(shape)
+        cells = Cells(np.arange(len(ends) - 1), ends[:-1], ends[1:])
+        f, t = np.ascontiguousarray(at_points(one_each).T), np.asarray(loss.y).ravel()[index]
+        weight = setting.weighting.weight
+        return cls(cells, centre, reach, scale, weight, h, counts.sum(axis=2).max(axis=0), f, index, t)
+
+    def losses(self, cells: Cells) -> Places:
+        """The losses of observations anywhere in the cells."""
+        y, half = (cells.low + cells.high) / 2, (cells.high - cells.low)[:, None] / 2
+        index, t = self.points[cells.piece], self.t[cells.piece]
+        p = np.exp(-0.5 * ((t - y[:, None, None]) / self.h[:, None]) ** 2)
+        p /= p.sum(axis=2, keepdims=True)
+        of_slope = (t - (p * t).sum(axis=2, keepdims=True)) / self.h[:, None] ** 2
+        each = self.counts[:, None] * p
+        value, slope = self._sums(index, each), self._sums(index, each * of_slope)
+        bend, squares = np.zeros_like(value), self.f**2
+        for number, level in enumerate(self.h):
+            mine = index[:, number], p[:, number]
+            square = self._sums(*mine, squares)
+            variance = np.maximum(square - self._sums(*mine) ** 2, 0) + _ROUNDING * square
+            grown = np.exp(0.5 * _SPAN * half / level)  # the root of what a p_j can grow by
+            bend += self.counts[number] * FOURTH / level**2 * grown * np.sqrt(variance)
+        rounding = _ROUNDING * self.counts.sum() * np.abs(self.f).max(axis=0)
+        radius = half * np.abs(slope) + 0.5 * half**2 * bend + rounding
+        low, high = self._overall(cells)
+        return Places((high + low) / 2 * value, wider(high * radius + (high - low) / 2 * np.abs(value)))
+
+    def _sums(self, index: np.ndarray, weight: np.ndarray, f: np.ndarray | None = None) -> np.ndarray:
+        """sum_j weight_ij f(index_ij) for each cell i."""
+        index, weight = index.reshape(len(index), -1), weight.reshape(len(weight), -1)
+        starts = np.arange(0, index.size + 1, index.shape[1])
+        f = self.f if f is None else f
+        return sparse.csr_array((weight.ravel(), index.ravel(), starts), shape=(len(index), len(f))) @ f
+
+    def _overall(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the largest overall weight in each cell: it falls with the distance."""
+        ends = np.stack([cells.low, cells.high]) - self.centre
+        far = np.abs(ends).max(axis=0)
+        near = np.where((ends[0] <= 0) & (ends[1] >= 0), 0.0, np.abs(ends).min(axis=0))
+        r = np.concatenate([far, near]) / self.scale
+        padded = np.pad(r, (0, (1 << (len(r) - 1).bit_length()) - len(r)))  # few shapes are compiled
+        low, high = np.split(np.asarray(jax.vmap(self.weight.overall)(jnp.asarray(padded)))[: len(r), None], 2)
+        return low, wider(high)
 
 
-def place_losses(setting: NSMSetting, reach: float, at_points: AtPoints) -> Places:
-    """The losses of observations at any y within `reach` of the location; less far, if that were too many cells.
-
-    `at_points` evaluates a loss, one number for each observation, at the parameters.
-    """
-    h, [offset], [[basis]] = (np.asarray(a) for a in (setting.noise_levels, setting.frame.offset, setting.frame.basis))
-    [location] = np.asarray(setting.weighting.centre.location)
-    reach = min(reach, 0.5 * _MOST_CELLS / float((1 / lattice_step(1.0) / h).sum()))
-    ends = _ends(h, (location - offset) / basis, reach)
-    y, half = (ends[1:] + ends[:-1]) / 2, np.diff(ends) / 2
-    loss = setting.loss(offset + basis * y[:, None])
-    value, slope, bend, rounding = _around(loss, h, half, at_points)
-    radius = half[:, None] * np.abs(slope) + 0.5 * half[:, None] ** 2 * bend + rounding
-    # the overall weight falls with the distance, so that in a cell it lies between those of the ends
-    overall = np.asarray(overall_many(*setting.weighting, jnp.asarray(offset + basis * ends[:, None])))
-    high, low = np.maximum(overall[1:], overall[:-1]), np.minimum(overall[1:], overall[:-1])
-    inside = (location - offset) / basis
-    high = np.where((ends[:-1] <= inside) & (ends[1:] >= inside), 1.0, high)
-    mean, spread = (high + low) / 2, (high - low) / 2
-    return Places(mean[:, None] * value, wider(high[:, None] * radius + spread[:, None] * np.abs(value)), float(reach))
+def _frame(setting: NSMSetting) -> tuple[float, float]:
+    """Offset and basis of one column."""
+    return float(np.asarray(setting.frame.offset)[0]), float(np.asarray(setting.frame.basis)[0, 0])
 
 
 def _ends(h: Float[np.ndarray, " levels"], centre: float, reach: float) -> Float[np.ndarray, " ends"]:
@@ -73,37 +156,3 @@ def _ends(h: Float[np.ndarray, " levels"], centre: float, reach: float) -> Float
     ends = np.unique(np.concatenate(found))
     ends = ends[(ends >= low) & (ends <= high)]
     return ends[np.append(True, np.diff(ends) > 1e-12 * (reach + abs(centre)))]
-
-
-def _around(
-    loss: NSMLoss, h: Float[np.ndarray, " levels"], half: Float[np.ndarray, " cells"], at_points: AtPoints
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """g in the middle of the cells, its derivative there, a bound of |g''| in the cell, and one of rounding errors."""
-    points, shape = loss.w2.size, (len(half), len(h), len(lattice_offsets()))
-    one_each = dataclasses.replace(
-        loss,
-        node_index=jnp.arange(points)[:, None],
-        quadrature_weight=jnp.ones((points, 1)),
-        overall=jnp.ones(points),
-    )
-    f = np.ascontiguousarray(at_points(one_each).T)
-    index, weight = (np.asarray(a).reshape(shape) for a in (loss.node_index, loss.quadrature_weight))
-    totals = weight.sum(axis=2)  # what the levels count
-    p, t = weight / totals[..., None], np.asarray(loss.y).ravel()[index]
-    by_slope = weight * (t - (p * t).sum(axis=2, keepdims=True)) / h[:, None] ** 2
-    value, slope = (_product(index, each, f) for each in (weight, by_slope))
-    bend = np.zeros_like(value)
-    for number, level in enumerate(h):
-        mine = index[:, number], p[:, number]
-        square = _product(*mine, f**2)
-        variance = square - _product(*mine, f) ** 2 + _ROUNDING * square
-        grown = np.exp(0.5 * _SPAN * half / level)  # the root of what a p_j can grow by
-        bend += (totals[:, number] * FOURTH / level**2 * grown)[:, None] * np.sqrt(np.maximum(variance, 0))
-    return value, slope, bend, _ROUNDING * totals.sum(axis=1).max() * np.abs(f).max(axis=0)
-
-
-def _product(index: np.ndarray, weight: np.ndarray, f: Float[np.ndarray, "points draws"]) -> np.ndarray:
-    """sum_j weight_ij f(index_ij) for each cell i."""
-    index, weight = index.reshape(len(index), -1), weight.reshape(len(weight), -1)
-    starts = np.arange(0, index.size + 1, index.shape[1])
-    return sparse.csr_array((weight.ravel(), index.ravel(), starts), shape=(len(index), len(f))) @ f
