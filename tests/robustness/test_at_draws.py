@@ -3,10 +3,11 @@
 import functools
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from support.builders import data, general, mdn
 from support.known_mixtures import skewed_data, skewed_prior, with_density
 
@@ -18,7 +19,7 @@ from nsmbayes.losses.noise_levels import lattice_offsets, lattice_step
 from nsmbayes.priors import constrain_rows
 from nsmbayes.robustness import AtDraws, Certificate, at_draws
 from nsmbayes.robustness.bounds.components import Components, combination_range, mixture_range
-from nsmbayes.robustness.bounds.growth import metric
+from nsmbayes.robustness.bounds.growth import Metric, metric
 from nsmbayes.robustness.bounds.line_places import FOURTH, Line, Places
 from nsmbayes.robustness.bounds.weights import weight_bounds
 from nsmbayes.samplers import each_loss
@@ -171,6 +172,63 @@ def test_components_without_weight_do_not_decide_a_bound(x64):
     r, _, _, _ = (smoothed := mixture.smooth(0.1).components(jnp.asarray(y[:, None]))).mixed()
     squares = weight.value(np.abs(y) / at.stretch) ** 2 * np.asarray((r * smoothed.scores[:, 0] ** 2).sum(axis=0))
     assert squares.max() <= both
+
+
+def test_mixtures_of_all_kinds_are_bounded(x64):
+    """On the line, components of any widths, places and weights: sum_k r_k s_k^2 from a distance on, by brute force."""
+    rng, at, weight = np.random.default_rng(0), Metric(0.1, 1.2, 1.0), weight_bounds(CUT)
+    assert weight is not None
+    logs, means = -30 * rng.random((300, 4)) ** 2, 8 * rng.standard_normal((300, 4))
+    variances = np.exp(rng.uniform(-6, 2, (300, 4)))
+    components = Components(logs, np.abs(means), variances[..., None])
+    y = np.concatenate([np.linspace(-40, 40, 8001), [-1e3, 1e3]])
+    smooth = variances[..., None] + 0.1**2
+    g = logs[..., None] - 0.5 * np.log(smooth) - 0.5 * (y - means[..., None]) ** 2 / smooth
+    scores = (y - means[..., None]) / smooth
+    distance = np.abs(y) / at.stretch
+    squares = weight.value(distance) ** 2 * (softmax(g, axis=1) * scores**2).sum(axis=1)
+    for beyond in (0.0, 2.0, 9.0):
+        found = squares[:, distance >= beyond].max(axis=1)
+        bound = components.at_level(at, weight, beyond).square.max(axis=1)
+        assert (found <= bound).all()
+        assert np.median(bound / found) < 100
+
+
+def test_the_range_of_one_gaussian_is_nearly_met(x64):
+    at, weight = Metric(0.0, 1.0, 1.0), weight_bounds(CUT)
+    assert weight is not None
+    one = Components(np.zeros((1, 1)), np.zeros((1, 1)), np.full((1, 1, 1), 0.5))
+    y = jnp.linspace(0, 30, 30_001)
+    w2, slope = jax.vmap(CUT.squared)(y)
+    loss = np.asarray(w2 * ((2 * y) ** 2 - 4) - 2 * slope * 2 * y)
+    low, high = mixture_range(one.at_level(at, weight))
+    assert 0.3 * high[0] < loss.max() <= high[0]
+    assert 0.3 * low[0] < -loss.min() <= low[0]
+
+
+def test_nothing_within_a_set_of_places_is_worse_than_its_bound():
+    rng = np.random.default_rng(0)
+    rows, middle = rng.standard_normal((50, 7)), rng.standard_normal((4, 50))
+    z = rng.standard_normal((50, 2))
+    radius = 0.5 * rng.random((4, 50))
+    wide = at_draws._Places(middle - radius, middle + radius)
+    kl, shift = at_draws._by_place(wide, rows)[0], at_draws._largest_shift(wide, rows, z)
+    largest, moved = np.zeros(4), 0.0
+    apart = -np.sign(rows.T[:, None] - middle)  # what is large becomes larger, and what is small smaller
+    for sign in [*rng.choice([-1, 1], (200, 50)), np.ones(50), -np.ones(50), apart]:
+        change = rows.T[:, None] - (middle + sign * radius)  # (rows, places, draws)
+        change = change - change.mean(axis=2, keepdims=True)
+        largest = np.maximum(largest, (logsumexp(change, axis=2) - np.log(50)).max(axis=0))
+        moved = max(moved, np.abs(softmax(change, axis=2) @ z).max())
+    assert (largest <= kl).all()
+    assert moved <= shift
+    exact = at_draws._Places(middle, middle)
+    change = rows.T[:, None] - middle
+    direct = (logsumexp(change, axis=2) - np.log(50) - change.mean(axis=2)).max(axis=0)
+    np.testing.assert_allclose(at_draws._by_place(exact, rows)[0], direct)
+    np.testing.assert_allclose(at_draws._largest_shift(exact, rows, z), np.abs(softmax(change, axis=2) @ z).max())
+    by_row = at_draws._largest_by_row(wide.low[0][:, None], wide.high[0][:, None], rows, 50.0)
+    np.testing.assert_allclose(by_row[0], kl[0])
 
 
 @pytest.mark.parametrize(
