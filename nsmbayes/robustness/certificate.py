@@ -25,7 +25,7 @@ _MEANINGS = {
 
 _PROVED = "Proved for all parameters and all places of an observation: a KL divergence of at most {bound:.3g}."
 _AT_DRAWS = (
-    "At the draws of the posterior, for all places of an observation: a KL divergence of at most {kl:.3g}{means}. It "
+    "At the draws of the posterior, for all places of an observation: a KL divergence of at most {kl}{means}. It "
     "is an average over draws: proved for the distribution that they make up, and for the posterior itself estimated, "
     "with a standard error of {error:.2g}."
 )
@@ -113,7 +113,7 @@ class Certificate:
         bound, at = "", self.at_draws
         if at is not None and at.kl <= _INFORMATIVE:
             bound = "; with the weight as it stands it changes the posterior, as its draws show it, by a KL divergence "
-            bound += f"of at most {at.kl:.2g} (standard error {at.error:.1g})"
+            bound += f"of at most {_rounded_up(at.kl, 2)} (standard error {at.error:.1g})"
         elif self.influence_bound is not None and self.influence_bound <= _INFORMATIVE:
             bound = "; with the weight as it stands it changes the posterior by a KL divergence of at most "
             bound += f"{self.influence_bound:.3g}{self._when_refitted()}"
@@ -155,8 +155,8 @@ class Certificate:
             lines += ["", *_wrapped(_PROVED.format(bound=self.influence_bound))]
         if self.at_draws is not None:
             kl, error, shift = self.at_draws
-            means = "" if shift is None else f", and no mean of a parameter moves by more than {shift:.2g} of its sds"
-            lines += ["", *_wrapped(_AT_DRAWS.format(kl=kl, error=error, means=means))]
+            means = "" if shift is None else f", and no mean moves by more than {_rounded_up(shift, 2)} of its sds"
+            lines += ["", *_wrapped(_AT_DRAWS.format(kl=_rounded_up(kl, 3), error=error, means=means))]
         return lines
 
     def as_json(self) -> dict[str, object]:
@@ -243,6 +243,12 @@ def _check_types(document: Mapping[str, Any]) -> None:
 
 def _finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _rounded_up(value: float, digits: int) -> str:
+    """A bound in a few digits, which must not be below it."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1) if value > 0 else 1.0
+    return f"{math.ceil(value / unit) * unit:.{digits}g}"
 
 
 def _sentence(why: str) -> str:
