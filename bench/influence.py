@@ -57,6 +57,7 @@ def _posteriors(simulations: int, epochs: int, one_level: bool) -> dict[str, Any
         "NLE": nle.build_posterior(x),
         "NSM-Bayes-conj": trained(nsm.NSMBayesConj(task.prior)).build_posterior(x, beta=0.25),
         "NSM-Bayes": nsm.NSMBayes(task.prior, **options).adopt(nle).build_posterior(x),
+        "NSM-Bayes-amortised": nsm.NSMBayesAmortised(task.prior, **options).adopt(nle).build_posterior(x),
     }
     if one_level:
         conj = trained(nsm.NSMBayesConj(task.prior, noise_levels=(0.0,)))
@@ -87,6 +88,7 @@ def _row(name: str, posterior: Any, points: int, draws: int) -> Row:
             "assumption": certificate.assumption,
             "searched": points,
             "certified": allowed,
+            "at_draws": None if certificate.at_draws is None else certificate.at_draws._asdict(),
             "largest_found": worst,
             "certified_over_found": {key: allowed[key] / worst[key] for key in allowed},
             "exceeded": any(worst[key] > allowed[key] for key in allowed),

@@ -250,7 +250,7 @@ class Posterior(Workflow, ABC):
     def certificate(self) -> Any:
         """What is proved about the robustness of this posterior: an `nsmbayes.robustness.Certificate`.
 
-        Computed when first asked for, in less than a second.
+        Computed when first asked for, in a second or two.
         """
         return self.provenance.certify(self)
 

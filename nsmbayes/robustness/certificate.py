@@ -23,6 +23,28 @@ _MEANINGS = {
 }
 
 
+_PROVED = "Proved for all parameters and all places of an observation: a KL divergence of at most {bound:.3g}."
+_AT_DRAWS = (
+    "At the draws of the posterior, for all places of an observation: a KL divergence of at most {kl}{means}. It "
+    "is an average over draws: proved for the distribution that they make up, and for the posterior itself estimated, "
+    "with a standard error of {error:.2g}."
+)
+
+
+class AtDraws(NamedTuple):
+    """Bounds for all places of one observation, at the draws of a posterior: averages over them, not over all theta.
+
+    For the distribution that the draws make up they are proved. For the posterior itself they are estimates.
+    """
+
+    kl: float
+    """KL(posterior || posterior with one observation replaced) is at most this, with the weight as it stands."""
+    error: float
+    """Standard error of `kl`, from the number of effective draws."""
+    shift: float | None
+    """The mean of each parameter moves by at most so many standard deviations; None where that was not bounded."""
+
+
 class Check(NamedTuple):
     """Whether one assumption holds, and why or why not. `holds` is None where the theorem at hand does not need it."""
 
@@ -56,7 +78,11 @@ class Certificate:
     constants: dict[str, float] = field(default_factory=dict)
     """Explicit constants, rounded outward; see the documentation for their names."""
     influence_bound: float | None = None
-    """KL(posterior || posterior with one observation replaced) is at most this, with the weight as it stands."""
+    """KL(posterior || posterior with one observation replaced) is at most this, with the weight as it stands.
+
+    Proved for all parameters and all places of the observation."""
+    at_draws: AtDraws | None = None
+    """The same from the draws of the posterior, for all places of the observation: far smaller, where it is known."""
     refitted: float | None = None
     """The same with the weight fitted again to the changed data: the largest of a few that were tried, not a bound."""
     vanishing: bool = False
@@ -76,7 +102,7 @@ class Certificate:
 
     def without_bound(self) -> "Certificate":
         """A copy without an influence bound, for what is not robust."""
-        return replace(self, influence_bound=None)
+        return replace(self, influence_bound=None, at_draws=None)
 
     @property
     def verdict(self) -> str:
@@ -84,8 +110,11 @@ class Certificate:
         if not self.robust:
             reasons = "; ".join(dict.fromkeys(f"{self.checks[name].why} ({name})" for name in self.failures))
             return f"NOT certified robust: {reasons or self.theorem}."
-        bound = ""
-        if self.influence_bound is not None and self.influence_bound <= _INFORMATIVE:
+        bound, at = "", self.at_draws
+        if at is not None and at.kl <= _INFORMATIVE:
+            bound = "; with the weight as it stands it changes the posterior, as its draws show it, by a KL divergence "
+            bound += f"of at most {_rounded_up(at.kl, 2)} (standard error {at.error:.1g})"
+        elif self.influence_bound is not None and self.influence_bound <= _INFORMATIVE:
             bound = "; with the weight as it stands it changes the posterior by a KL divergence of at most "
             bound += f"{self.influence_bound:.3g}{self._when_refitted()}"
         return f"Certified robust ({self.assumption}): one observation has bounded influence wherever it lies{bound}."
@@ -111,13 +140,24 @@ class Certificate:
                 if self.vanishing
                 else "A distant observation keeps some influence: bounded, but it does not vanish."
             )
-            lines += ["", *_wrapped(far)]
+            lines += ["", *_wrapped(far), *self._how_far()]
         for note in self.notes:
             lines += ["", *_wrapped(note)]
         if self.constants:
             lines += ["", "Constants, rounded outward:"]
             lines += [f"  {name:<28}{value:.6g}" for name, value in self.constants.items()]
         return escape("\n".join(lines), keep="\n")
+
+    def _how_far(self) -> list[str]:
+        """The bounds of the influence in words: for which parameters and places each of them is proved."""
+        lines = []
+        if self.influence_bound is not None:
+            lines += ["", *_wrapped(_PROVED.format(bound=self.influence_bound))]
+        if self.at_draws is not None:
+            kl, error, shift = self.at_draws
+            means = "" if shift is None else f", and no mean moves by more than {_rounded_up(shift, 2)} of its sds"
+            lines += ["", *_wrapped(_AT_DRAWS.format(kl=_rounded_up(kl, 3), error=error, means=means))]
+        return lines
 
     def as_json(self) -> dict[str, object]:
         """Everything, as JSON can hold it: numbers that are not finite become None."""
@@ -127,6 +167,7 @@ class Certificate:
             "theorem": self.theorem,
             "verdict": self.verdict,
             "influence_bound": _finite_or_none(self.influence_bound),
+            "at_draws": None if self.at_draws is None else self.at_draws._asdict(),
             "refitted": _finite_or_none(self.refitted),
             "vanishing": self.vanishing,
             "checks": {name: {"holds": check.holds, "why": check.why} for name, check in self.checks.items()},
@@ -141,7 +182,7 @@ class Certificate:
         A constant that is None comes back as infinity: a bound that was not finite says nothing, and infinity says no
         more. `robust` and `verdict` are not read; they follow from the rest.
         """
-        missing = [name for name in _FIELDS if name not in document and name != "refitted"]  # older ones lack it
+        missing = [name for name in _FIELDS if name not in document and name not in _NEWER]
         if missing:
             raise InputError(f"`document` must be what Certificate.as_json() returned; it lacks {missing[0]!r}.")
         _check_types(document)
@@ -151,6 +192,7 @@ class Certificate:
             assumption=document["assumption"],
             constants={name: math.inf if value is None else value for name, value in document["constants"].items()},
             influence_bound=document["influence_bound"],
+            at_draws=AtDraws(**document["at_draws"]) if document.get("at_draws") else None,
             refitted=document.get("refitted"),
             vanishing=document["vanishing"],
             notes=tuple(document["notes"]),
@@ -158,6 +200,7 @@ class Certificate:
 
 
 _FIELDS = tuple(field.name for field in fields(Certificate))
+_NEWER = ("at_draws", "refitted")  # which older documents lack
 
 
 def _check_types(document: Mapping[str, Any]) -> None:
@@ -175,10 +218,17 @@ def _check_types(document: Mapping[str, Any]) -> None:
             and isinstance(check.get("why"), str)
         )
 
+    def is_at_draws(value: Any) -> bool:
+        if value is None:
+            return True
+        known = isinstance(value, Mapping) and set(value) == set(AtDraws._fields)
+        return known and are(value.values(), number) and None not in (value["kl"], value["error"])
+
     right = {
         "theorem": isinstance(document["theorem"], str),
         "assumption": document["assumption"] is None or document["assumption"] in ("A4", "A4'", "A5"),
         "influence_bound": isinstance(document["influence_bound"], number),
+        "at_draws": is_at_draws(document.get("at_draws")),
         "refitted": isinstance(document.get("refitted"), number),
         "vanishing": isinstance(document["vanishing"], bool),
         "notes": isinstance(document["notes"], list) and are(document["notes"], str),
@@ -193,6 +243,12 @@ def _check_types(document: Mapping[str, Any]) -> None:
 
 def _finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _rounded_up(value: float, digits: int) -> str:
+    """A bound in a few digits, which must not be below it."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1) if value > 0 else 1.0
+    return f"{math.ceil(value / unit) * unit:.{digits}g}"
 
 
 def _sentence(why: str) -> str:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from nsmbayes.losses import NSMLoss
 from nsmbayes.losses.corrected import uncorrected
 from nsmbayes.posteriors import AmortisedPosterior, GeneralisedPosterior
+from nsmbayes.robustness.at_draws import influence_at_draws, rule_weights
 from nsmbayes.robustness.bounds.growth import (
     Growth,
     LossBounds,
@@ -82,7 +83,11 @@ def _certified(
         vanishing=vanishing,
         notes=notes(centre, posterior),
     )
-    return _with_influence(certificate, posterior.beta) if certificate.robust else certificate
+    if not certificate.robust:
+        return certificate
+    assert bounds is not None  # otherwise A1 fails
+    at_draws = influence_at_draws(posterior, losses, bounds, metrics)
+    return dataclasses.replace(_with_influence(certificate, posterior.beta), at_draws=at_draws)
 
 
 def _growths(loss: NSMLoss, origin: Float[np.ndarray, " d_x"], levels: Float[np.ndarray, " levels"]) -> list[Growth]:
@@ -125,9 +130,7 @@ def _level_weights(loss: NSMLoss, levels: Float[np.ndarray, " levels"]) -> Float
 
     In several dimensions every observation has nodes of its own; whichever is replaced, its nodes stay.
     """
-    index, weight = np.asarray(loss.node_index), np.abs(np.asarray(loss.quadrature_weight))
-    level_of = np.broadcast_to(np.asarray(loss.h), loss.y.shape[:2]).ravel()[index]
-    return np.array([up(float(np.where(level_of == h, weight, 0).sum(axis=1).max())) for h in levels])
+    return sum(rule_weights(loss, levels)).max(axis=0)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _constants(

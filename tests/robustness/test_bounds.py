@@ -48,8 +48,11 @@ def test_suprema_under_a_weight_are_sharp(x64, weight):
                     assert math.isinf(bound)
                     assert (w[-1] ** exponent * (a + b * R[-1]) ** k) > 1e3
                     continue
-                found = (w**exponent * (a + b * R) ** k).max()
-                assert found <= bound <= 1.0001 * found
+                values = w**exponent * (a + b * R) ** k
+                assert values.max() <= bound <= 1.0001 * values.max()
+                for beyond in R[[1000, 9000, 60_500]]:
+                    found = values[beyond <= R].max()
+                    assert found <= bounds.sup(exponent, k, a, b, beyond=float(beyond)) <= 1.01 * found + 1e-150
     factor, exponent = bounds.slope
     assert (np.abs(slope) <= factor * w**exponent + 1e-300).all()
     for bound, found in [
@@ -57,6 +60,9 @@ def test_suprema_under_a_weight_are_sharp(x64, weight):
         (bounds.slope_over_weight, (np.abs(slope) / np.maximum(w, 1e-200)).max()),
     ]:
         assert found <= bound <= 1.0001 * found + 1e-300
+    for beyond in (0, 9000, 60_500):
+        steepest = (np.abs(slope) / np.maximum(w, 1e-200))[beyond:].max()
+        assert steepest <= bounds.slope_over_weight_beyond(float(R[beyond])) <= bounds.slope_over_weight
     assert (bounds.value(R) >= w).all()
     np.testing.assert_allclose(bounds.value(R), w, rtol=1e-8, atol=1e-150)
 

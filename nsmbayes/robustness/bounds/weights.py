@@ -43,28 +43,29 @@ class WeightBounds(NamedTuple):
             return False
         return 2 * Fraction(exponent) >= degree * Fraction(self.zeta)
 
-    def sup(self, exponent: float, degree: int, a: float, b: float) -> float:
-        """sup over r of w^exponent (a + b r)^degree, for a, b >= 0; infinite if there is none."""
-        if degree == 0:
-            return 1.0
-        if b == 0:
-            return up(a**degree)
+    def sup(self, exponent: float, degree: int, a: float, b: float, *, beyond: float = 0.0) -> float:
+        """sup over r >= `beyond` of w^exponent (a + b r)^degree, for a, b >= 0; infinite if there is none."""
+        if degree == 0 or b == 0:
+            held = 1.0 if beyond <= self.radius else float(self.value(np.array(beyond))) ** exponent
+            return up(held * a**degree) if degree else held
         if not self.bounds_growth(exponent, degree):
             return math.inf
-        return up(self._sup_of_line(exponent / degree, a, b) ** degree)
+        return up(self._sup_of_line(exponent / degree, a, b, beyond) ** degree)
 
-    def _sup_of_line(self, exponent: float, a: float, b: float) -> float:
-        """sup of w^exponent (a + b r), at the zero of its derivative."""
+    def _sup_of_line(self, exponent: float, a: float, b: float, beyond: float) -> float:
+        """sup of w^exponent (a + b r), at the zero of its derivative; that is its only one, so beyond it it falls."""
         if self.zeta == 0:  # b r^2 + a r = b l^2 / exponent
             square = self.lengthscale**2 / exponent
-            r = 2 * b * square / (a + math.sqrt(a**2 + 4 * b**2 * square))
-            return (a + b * r) * math.exp(-(r**2) / (2 * square))
+            r = max(beyond, 2 * b * square / (a + math.sqrt(a**2 + 4 * b**2 * square)))
+            return (a + b * r) * math.exp(-0.5 * min(r**2 / square, 1000))
         a += b * self.radius  # on the plateau the line is largest at its edge
         power = 2 * exponent / self.zeta  # of (1 + t^2)^(-power / 2)
         if power <= 1:
-            return math.hypot(a, b)
+            t = beyond - self.radius
+            return (a + b * t) / math.sqrt(1 + t**2) if t * a > b else math.hypot(a, b)
         # b (power - 1) t^2 + power a t = b, solved without cancellation
         t = 2 * b / (power * a + math.sqrt((power * a) ** 2 + 4 * b**2 * (power - 1)))
+        t = max(beyond - self.radius, t)
         return (a + b * t) * (1 + t**2) ** (-power / 2)
 
     @property
@@ -86,6 +87,13 @@ class WeightBounds(NamedTuple):
             return 0.0
         p = 2 / self.zeta  # w = (1 + t^2)^(-p/2), steepest at t^2 = 1 / (p + 1)
         return up(2 * p * math.sqrt(1 / (p + 1)) * ((p + 2) / (p + 1)) ** (-p / 2 - 1))
+
+    def slope_over_weight_beyond(self, distance: float) -> float:
+        """A bound of |d w^2 / dr| / w at this distance and beyond: c w^(e - 1), with c and e of `slope`."""
+        factor, exponent = self.slope
+        if not factor or self.zeta == 0:
+            return self.slope_over_weight
+        return min(self.slope_over_weight, up(factor * float(self.value(np.array(distance))) ** (exponent - 1)))
 
     @property
     def steepest(self) -> float:
