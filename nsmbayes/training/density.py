@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
@@ -10,6 +10,7 @@ from numpy import ndarray
 from nsmbayes.surrogates import Density, MixtureDensityNetwork, fit_trend
 from nsmbayes.training.loop import Augment, Stopped, TrainingHistory, fit
 from nsmbayes.training.settings import TrainingSettings
+from nsmbayes.training.sharing import SharingNetwork
 from nsmbayes.training.stream import Stream
 
 _NEARLY_LINEAR = 1.0  # nats by which the trend alone may be worse than a network, for both to be tried together
@@ -30,16 +31,21 @@ def fit_density(
 ) -> tuple[Density, TrainingHistory]:
     """Train `initial` on standardised simulations; of two networks the one that is better on held-out ones.
 
-    A mixture density network of many columns learns a linear mean badly: it is trained a second time around the linear
-    trend of the simulations, if that trend alone is not much worse than the first network. The history is that of the
-    network that is kept; it says so if either training was interrupted. With `stream`, its simulations are trained on,
-    and `t` and `z` are some of them.
+    A mixture density network with factors of the precision is trained as what its components share and what each has
+    of its own (`training.sharing`). With many columns it learns a linear mean badly: it is trained a second time around
+    the linear trend of the simulations, if that trend alone is not much worse than the first network. The history is
+    that of the network that is kept; it says so if either training was interrupted. With `stream`, its simulations are
+    trained on, and `t` and `z` are some of them.
     """
     around = _around_trend(initial, t, z)
 
     def train(network: Density, settings: TrainingSettings) -> tuple[Density, TrainingHistory]:
         options: dict[str, Any] = {"augment": augment, "stream": stream, "devices": devices, "progress": progress}
-        return fit(network, _loss, t, z, settings=settings, key=key, **options)
+        options |= {"settings": settings, "key": key}
+        if not _is_of_precisions(network):
+            return fit(network, _loss, t, z, **options)
+        trained, history = fit(SharingNetwork.of(network), _sharing_loss, t, z, **options)
+        return trained.whole(), history
 
     density, history = train(initial, settings)
     if around is None or history.stopped == Stopped.INTERRUPTED:
@@ -57,11 +63,19 @@ def fit_density(
 def _around_trend(
     initial: Density, t: Float[ndarray, "m d_theta"], z: Float[ndarray, "m d_x"]
 ) -> tuple[MixtureDensityNetwork, float] | None:
-    if not isinstance(initial, MixtureDensityNetwork) or initial.factor != "precision":
+    if not _is_of_precisions(initial):
         return None
     trend, loss = fit_trend(t, z)
     return replace(initial, trend=trend), loss
 
 
+def _is_of_precisions(density: Density) -> TypeGuard[MixtureDensityNetwork]:
+    return isinstance(density, MixtureDensityNetwork) and density.factor == "precision"
+
+
 def _loss(density: Density, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
     return density.training_loss(t, z)
+
+
+def _sharing_loss(model: SharingNetwork, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]) -> Float[Array, ""]:
+    return model.whole().training_loss(t, z)
