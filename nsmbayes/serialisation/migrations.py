@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 9
+FORMAT = 10
 """What `write_model` writes."""
 
 Document = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -122,6 +122,15 @@ def _from_format_8(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
     return header | {"format": 9}, arrays
 
 
+def _from_format_9(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
+    """In format 9 a mixture of more than five columns had five components in each network by default."""
+    surrogate = header.get("config", {}).get("surrogate") or {}
+    many = len(arrays.get("model.scale_x.centre", ())) > 5
+    if many and surrogate.get("kind") == "mdn" and surrogate.get("components") is None:
+        header = header | {"config": header["config"] | {"surrogate": surrogate | {"components": 5}}}
+    return header | {"format": 10}, arrays
+
+
 MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document]] = {
     1: _from_format_1,
     2: _from_format_2,
@@ -131,5 +140,6 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document
     6: _from_format_6,
     7: _from_format_7,
     8: _from_format_8,
+    9: _from_format_9,
 }
 """From each older format to the next."""

@@ -14,7 +14,7 @@ from nsmbayes.training.sharing import SharingNetwork
 from nsmbayes.training.stream import Stream
 
 _NEARLY_LINEAR = 1.0  # nats by which the trend alone may be worse than a network, for both to be tried together
-_PENALTY = 1e-2  # on the weights of a network around a trend: what the trend explains should stay explained by it
+_PENALTY = 0.1  # on what is trained around a trend: zero is the trend alone, and what it explains should stay so
 
 
 def fit_density(
