@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import pytest
 
 import nsmbayes as nsm
 from nsmbayes import serialisation
+from nsmbayes.surrogates import Scalers
 
 
 def test_the_format_is_what_old_files_say():
@@ -51,6 +53,30 @@ def test_a_model_of_format_2_with_six_columns_loads(name):
     with jax.enable_x64(True):
         log_prob = _log_prob(method.density, jnp.asarray(method.prior.mean + 0.1), jnp.full(6, 0.3))
     assert float(log_prob) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("columns", "components"), [(6, 5), (2, 10)])
+def test_a_model_of_format_9_has_the_components_it_was_trained_with(columns, components, tmp_path):
+    """Its options may say that they are those by default, which are others now with many columns."""
+    prior = nsm.GaussianPrior([0.0, 0.0], [1.0, 1.0])
+    rng = np.random.default_rng(0)
+    theta, x = rng.standard_normal((200, 2)), rng.standard_normal((200, columns))
+    method = nsm.NLE(prior, surrogate=nsm.MDN(components=components)).append_simulations(theta, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # so few simulations do not cover the prior
+        method.adopt(method.surrogate.build(jax.random.key(0), Scalers.blank(columns, 2)))
+    folder = method.save(tmp_path / "model")
+    header = json.loads((folder / "model.json").read_text())
+    header["format"], header["config"]["surrogate"]["components"] = 9, None
+    del header["sha256"]
+    header["sha256"] = hashlib.sha256(json.dumps(header).encode()).hexdigest()
+    (folder / "model.json").write_text(json.dumps(header))
+    loaded = nsm.load(folder)
+    assert loaded.surrogate.components == (5 if columns == 6 else None)
+    again = nsm.load(loaded.save(tmp_path / "again"))
+    for one in (loaded, again):
+        for found, expected in zip(jax.tree.leaves(one.density), jax.tree.leaves(method.density), strict=True):
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_an_old_model_that_asks_for_gigabytes_is_refused(tmp_path):

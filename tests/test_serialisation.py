@@ -208,7 +208,10 @@ DAMAGE = {
         lambda p: (p / "model.json").write_text((p / "model.json").read_text().replace("0.95", "0.05")),
         "changed",
     ),
-    "format of the future": (lambda p: _sign(p, format=10), "format 10; this version of nsmbayes reads formats 1 to 9"),
+    "format of the future": (
+        lambda p: _sign(p, format=11),
+        "format 11; this version of nsmbayes reads formats 1 to 10",
+    ),
     "format of the future, all else unknown": (
         lambda p: (p / "model.json").write_text('{"format": "3.1"}'),
         "format '3.1'",

@@ -123,9 +123,13 @@ def _from_format_8(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
 
 
 def _from_format_9(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """In format 9 all linear trends had the same bound."""
+    """In format 9 trends had the same bound, and mixtures of more than five columns five components by default."""
     if "model.trend.slope" in arrays:
         arrays = arrays | {"model.trend.bound": np.asarray(10.0, arrays["model.trend.slope"].dtype)}
+    surrogate = header.get("config", {}).get("surrogate") or {}
+    many = len(arrays.get("model.scale_x.centre", ())) > 5
+    if many and surrogate.get("kind") == "mdn" and surrogate.get("components") is None:
+        header = header | {"config": header["config"] | {"surrogate": surrogate | {"components": 5}}}
     return header | {"format": 10}, arrays
 
 

@@ -55,8 +55,8 @@ class MDN(SurrogateConfig):
     """A mixture density network: a mixture of Gaussians whose parameters are a network of theta.
 
     Args:
-        components: Gaussian components of a network; by default 10, and 5 in each of two networks above five columns of
-            x, which at the same cost fit better there.
+        components: Gaussian components of a network; by default 10, and 6 in each of two networks above five columns of
+            x, which fit better there.
         hidden: widths of the hidden layers; by default (64, 64), and (64, 64, 64) for several columns of x.
         floor: smallest standard deviation of a component, in units of the robust scale of the simulations.
         ceiling: largest diagonal entry of its covariance factor, in the same units.
@@ -96,7 +96,7 @@ class MDN(SurrogateConfig):
         return init_mixture_density_network(
             key,
             *scalers,
-            components=self.components or (5 if many else 10),
+            components=self.components or (6 if many else 10),
             hidden=self.hidden or ((64, 64, 64) if d_x > 1 else (64, 64)),
             floor=self.floor,
             ceiling=self.ceiling,

@@ -19,7 +19,8 @@ from nsmbayes.surrogates.mixture import SMALL, GaussianMixture
 from nsmbayes.surrogates.scaling import Standardiser, squash
 from nsmbayes.surrogates.trend import Trend
 
-_OFF_DIAGONAL = 3.0  # with larger ratios covariances would have condition numbers above 1e10 and lose accuracy
+OFF_DIAGONAL = 3.0  # with larger ratios covariances would have condition numbers above 1e10 and lose accuracy
+_QUIET, _NEAR = 0.1, 0.5  # sizes of the last weights and of the means that a network of precisions begins with
 
 Factor = Literal["covariance", "precision"]
 
@@ -128,9 +129,9 @@ class MixtureDensityNetwork(MixtureDensity):
             return low * sizes[-1] ** 2, high * sizes[0] ** 2
         d = len(self.scale_x.scale)
         if self.factor == "covariance":  # |L|_F^2: a diagonal up to the ceiling, and ratios below it
-            return self.floor**2, self.floor**2 + self.ceiling**2 * d * (1 + _OFF_DIAGONAL**2 * (d - 1) / 2)
+            return self.floor**2, self.floor**2 + self.ceiling**2 * d * (1 + OFF_DIAGONAL**2 * (d - 1) / 2)
         # |I + N|_F^2, and the same of its inverse, whose entries are at most c (1 + c)^(i - j - 1)
-        c, below = _OFF_DIAGONAL, np.arange(d - 1)
+        c, below = OFF_DIAGONAL, np.arange(d - 1)
         squares = d + c**2 * d * (d - 1) / 2
         inverse = d + float(((d - 1 - below) * (c * (1 + c) ** below) ** 2).sum())
         return self.floor**2 / squares, self.ceiling**2 * inverse
@@ -199,7 +200,7 @@ class MixtureDensityNetwork(MixtureDensity):
         """s, and the entries of N below the diagonal, row by row."""
         K, d = self.components, len(self.scale_x.scale)
         diagonal, lower = jnp.split(rest, [K * d])
-        return self._spread(diagonal.reshape(K, d)), _OFF_DIAGONAL * jnp.tanh(lower.reshape(K, -1))
+        return self._spread(diagonal.reshape(K, d)), OFF_DIAGONAL * jnp.tanh(lower.reshape(K, -1))
 
     def _covariance_log_probs(
         self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]
@@ -291,7 +292,8 @@ def init_mixture_density_network(
     """An untrained network, or an ensemble. The initial means of the components cover the bulk of the data."""
 
     def new_layers(key):
-        return _layers(key, len(scale_x.scale), len(scale_theta.scale), components, hidden)
+        spread = unit_spread(floor, ceiling) if factor == "precision" else None
+        return _layers(key, len(scale_x.scale), len(scale_theta.scale), components, hidden, spread)
 
     options: dict[str, Any] = {
         "scale_x": scale_x, "scale_theta": scale_theta, "components": components, "floor": floor, "ceiling": ceiling,
@@ -303,22 +305,35 @@ def init_mixture_density_network(
 
 
 def trend_alone(network: MixtureDensityNetwork, trend: Trend) -> MixtureDensityNetwork:
-    """A trend with Gaussian noise, as a network of one component and one layer that is zero but for its spread."""
+    """A trend with Gaussian noise, as a network of one component and one layer that is zero but for its spread of one.
+
+    The bounds of the network must hold a spread of one.
+    """
     d_x, d_theta = len(network.scale_x.scale), len(network.scale_theta.scale)
-    low, high = math.log(network.floor), math.log(network.ceiling)
-    [layer] = _layers(jax.random.key(0), d_x, d_theta, 1, ())
-    layer = jax.tree.map(jnp.zeros_like, layer)
-    spread, one = slice(1 + d_x, 1 + 2 * d_x), math.log(-low / high)
+    [layer] = jax.tree.map(jnp.zeros_like, _layers(jax.random.key(0), d_x, d_theta, 1, (), None))
+    spread, one = slice(1 + d_x, 1 + 2 * d_x), math.log(-math.log(network.floor) / math.log(network.ceiling))
     layer = eqx.tree_at(lambda layer: layer.bias, layer, replace_fn=lambda bias: bias.at[spread].set(one))
     options = {name: getattr(network, name) for name in ("scale_x", "scale_theta", "floor", "ceiling")}
     return MixtureDensityNetwork(layers=(layer,), components=1, factor="precision", trend=trend, **options)
 
 
-def _layers(key: PRNGKeyArray, d_x: int, d_theta: int, K: int, hidden: tuple[int, ...]) -> tuple[eqx.nn.Linear, ...]:
+def unit_spread(floor: float, ceiling: float) -> float:
+    """The output of a network that makes a spread of one, or one near it if the bounds do not hold one."""
+    share = min(max(-math.log(floor) / math.log(ceiling / floor), 0.05), 0.95)
+    return math.log(share / (1 - share))
+
+
+def _layers(
+    key: PRNGKeyArray, d_x: int, d_theta: int, K: int, hidden: tuple[int, ...], spread: float | None
+) -> tuple[eqx.nn.Linear, ...]:
+    """Random layers; with `spread`, of components that hardly depend on theta, near one another, of unit covariance."""
     widths = (d_theta, *hidden, K * (1 + 2 * d_x + d_x * (d_x - 1) // 2))
     keys = jax.random.split(key, len(widths))
-    layers = [eqx.nn.Linear(a, b, key=k) for a, b, k in zip(widths[:-1], widths[1:], keys[1:], strict=True)]
-    means = slice(K, K + K * d_x)
-    spread = jax.random.normal(keys[0], (K * d_x,))
-    layers[-1] = eqx.tree_at(lambda layer: layer.bias, layers[-1], replace_fn=lambda bias: bias.at[means].set(spread))
-    return tuple(layers)
+    *first, last = (eqx.nn.Linear(a, b, key=k) for a, b, k in zip(widths[:-1], widths[1:], keys[1:], strict=True))
+    means, spreads = (slice(K + i * K * d_x, K + (i + 1) * K * d_x) for i in (0, 1))
+    at, weight, bias = jax.random.normal(keys[0], (K * d_x,)), last.weight, jnp.asarray(last.bias)
+    if spread is None:
+        bias = bias.at[means].set(at)
+    else:
+        weight, bias = _QUIET * weight, jnp.zeros_like(bias).at[means].set(_NEAR * at).at[spreads].set(spread)
+    return (*first, eqx.tree_at(lambda layer: (layer.weight, layer.bias), last, (weight, bias)))

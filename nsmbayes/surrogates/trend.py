@@ -40,10 +40,10 @@ class Trend(eqx.Module):
         return self.intercept + self.slope @ bounded(t, self.bound)
 
     @double_precision
-    def loss(self, t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) -> float:
-        """The mean of -log of the Gaussian density that it is without a network."""
+    def losses(self, t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) -> Float[np.ndarray, " m"]:
+        """-log of the Gaussian density that it is without a network."""
         around = (z - jax.vmap(self.at)(jnp.asarray(t))) @ self.inverse.T
-        return float(0.5 * (around**2).sum(axis=1).mean() + self.log_det + 0.5 * z.shape[1] * math.log(2 * math.pi))
+        return np.asarray(0.5 * (around**2).sum(axis=1) + self.log_det + 0.5 * z.shape[1] * math.log(2 * math.pi))
 
     @property
     def log_det(self) -> Float[Array, ""]:

@@ -329,8 +329,10 @@ def test_a_mixture_of_several_columns_is_deeper_and_trained_for_longer(columns, 
     for one in (method, loaded):
         assert isinstance(one.density, MixtureDensityNetwork)
         assert [layer.out_features for layer in one.density.layers[:-1]] == widths
+    many = method.default_training(6)
+    assert (many.max_epochs, many.batch_size, many.validation_fraction) == (70, 256, 0.1)
     flow = nsm.NSMBayes(PRIOR, surrogate="maf")
-    assert flow.default_training(columns).max_epochs == 40
+    assert flow.default_training(columns).max_epochs == flow.default_training(6).max_epochs == 40
 
 
 def test_modes_of_a_posterior_with_one(posterior):
