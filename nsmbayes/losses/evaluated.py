@@ -2,6 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -12,9 +13,9 @@ from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses.noise_levels import noisy_points
-from nsmbayes.losses.pointwise import nsm
+from nsmbayes.losses.pointwise import nsm_of_many
 from nsmbayes.scatter import LocationScatter
-from nsmbayes.surrogates import Density, Frame, MixtureDensity, Surrogate
+from nsmbayes.surrogates import FEW_COLUMNS, Density, Derivatives, Frame, MixtureDensity, Surrogate
 from nsmbayes.weights import Constant, Weighting, evaluate_many, overall_many
 
 _CHUNK = 8192  # numbers, points times columns, whose derivatives are in memory at once, per theta
@@ -155,16 +156,21 @@ class NSMLoss(Loss):
             return self.w2 * (score**2 + 2 * laplacian) + 2 * self.grad_w2[..., 0] * score
 
         def group(h, *points):
-            def losses(rows):
-                y, w2, grad_w2 = rows
-                return jax.vmap(nsm)(self.surrogate.derivatives_at(theta, self.frame, h[0])(y), w2, grad_w2)
-
-            return _in_chunks(losses, points)
+            derivatives = self._derivatives_at(theta, h[0])
+            return _in_chunks(lambda rows: nsm_of_many(derivatives(rows[0]), *rows[1:]), points)
 
         groups = (self.h, self.y, self.w2, self.grad_w2)
         if self.w2.size <= _TOGETHER:
             return jax.vmap(group)(*groups)
         return jax.lax.map(lambda one: group(*one), groups)  # one level at a time: its arrays fit into a core's cache
+
+
+    def _derivatives_at(
+        self, theta: Float[Array, " d_theta"], h: Float[Array, ""]
+    ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
+        if isinstance(self.surrogate, MixtureDensity) and self.y.shape[2] <= FEW_COLUMNS:
+            return self.surrogate.in_frame(theta, self.frame).smooth(h).polynomials().derivatives
+        return self.surrogate.derivatives_at(theta, self.frame, h)
 
 
 class NSMSetting(NamedTuple):
