@@ -164,7 +164,6 @@ class NSMLoss(Loss):
             return jax.vmap(group)(*groups)
         return jax.lax.map(lambda one: group(*one), groups)  # one level at a time: its arrays fit into a core's cache
 
-
     def _derivatives_at(
         self, theta: Float[Array, " d_theta"], h: Float[Array, ""]
     ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:

@@ -22,9 +22,7 @@ def nsm(derivatives: Derivatives, w2: Float[Array, ""], grad_w2: Float[Array, " 
     return w2 * (s @ s) + 2 * (grad_w2 @ s) + 2 * w2 * lap
 
 
-def nsm_of_many(
-    derivatives: Derivatives, w2: Float[Array, " n"], grad_w2: Float[Array, "n p"]
-) -> Float[Array, " n"]:
+def nsm_of_many(derivatives: Derivatives, w2: Float[Array, " n"], grad_w2: Float[Array, "n p"]) -> Float[Array, " n"]:
     """`nsm` at many points; in few columns the sums over them are written out, which XLA runs a quarter faster."""
     s, lap = derivatives
     if s.shape[1] > FEW_COLUMNS:

@@ -10,7 +10,9 @@ from jaxtyping import Array, Float
 from nsmbayes._internal.linalg import inverse_and_log_det
 from nsmbayes.surrogates.base import Derivatives, Moments
 
-SMALL = 5  # up to this dimension factorisations are unrolled; above it loops are as fast and compile sooner
+SMALL = FEW_COLUMNS = (
+    5  # up to this dimension factorisations are unrolled; above it loops are as fast and compile sooner
+)
 
 
 class GaussianMixture(NamedTuple):
@@ -133,10 +135,10 @@ class FactoredMixture(NamedTuple):
 class MixturePolynomials(NamedTuple):
     """A mixture prepared for very many points in few columns: log densities of components are parabolas of y.
 
-    So are |s_k|^2 - tr P_k, with s_k the components' scores, which are linear. Their values at n points, and sums of them
-    with responsibilities r_k, are products of small matrices with the products of coordinates. That takes less than half
-    as long as `FactoredMixture.derivatives`. Coordinates are counted from the mixture's mean. The Laplacian is exact up to
-    rounding errors of |s|^2, beside which a loss has it; the other form is exact up to those of its own.
+    So are |s_k|^2 - tr P_k, with s_k the components' scores, which are linear. Their values at n points, and sums of
+    them with responsibilities r_k, are products of small matrices with the products of coordinates. That takes less
+    than half as long as `FactoredMixture.derivatives`. Coordinates are counted from the mixture's mean. The Laplacian
+    is exact up to rounding errors of |s|^2, beside which a loss has it; that of the other form, of its own.
     """
 
     centre: Float[Array, " d"]
