@@ -36,7 +36,8 @@ CHECKED = 16
 
 _GROWTH = 16  # a posterior is a quarter as wide with so many times the observations: thetas of one serve the next
 _REPAIRS = 3
-_COSTLY = 200_000  # observations above which the loss of all is computed at as few thetas as will do
+_COSTLY = 50_000  # observations above which the loss of all is computed at as few thetas as will do
+_VERY_COSTLY = 200_000  # and above which there is one repair
 _STAGE, _CHAINS = 400, 4
 
 
@@ -148,7 +149,7 @@ def compress(
         if size == n:
             break
     found = Compression(full, order, weights, theta, total, positions, np.inf)
-    for _ in range(_REPAIRS if n <= _COSTLY else 1):
+    for _ in range(_REPAIRS if n <= _VERY_COSTLY else 1):
         found = found.checked(constrain_rows(prior, _spaced(positions, CHECKED)), beta)
         enough = found.error <= ACCEPTED / 2
         found = found.refined(beta)

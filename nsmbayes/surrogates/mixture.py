@@ -119,9 +119,9 @@ class FactoredMixture(NamedTuple):
         """Log density at n points."""
         return jax.nn.logsumexp(self.components(y).logs, axis=0)
 
-    def polynomials(self) -> "MixturePolynomials":
+    def polynomials(self, centre: Float[Array, " d"] | None = None) -> "MixturePolynomials":
         """The same density as polynomials in the coordinates of a point, for few columns."""
-        return MixturePolynomials.of(self)
+        return MixturePolynomials.of(self, centre)
 
     def derivatives(self, y: Float[Array, "n d"]) -> Derivatives:
         """Score and Laplacian of the log density at n points.
@@ -148,11 +148,11 @@ class MixturePolynomials(NamedTuple):
     """Of each component: 1, s_k at the centre, entries of -P_k, and coefficients of |s_k|^2 - tr P_k."""
 
     @classmethod
-    def of(cls, mixture: FactoredMixture) -> "MixturePolynomials":
-        """Those of a mixture."""
+    def of(cls, mixture: FactoredMixture, centre: Float[Array, " d"] | None = None) -> "MixturePolynomials":
+        """Those of a mixture, counted from its mean or from another point near it."""
         log_scales, means, P, traces = mixture
         upper = np.triu_indices(means.shape[1])
-        centre = jax.nn.softmax(log_scales) @ means
+        centre = jax.nn.softmax(log_scales) @ means if centre is None else centre
         means = means - centre
         scores = (P @ means[..., None])[..., 0]  # at the centre
 
