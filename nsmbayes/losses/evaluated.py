@@ -214,7 +214,7 @@ class NSMSetting(NamedTuple):
         scatters = np.asarray(centre.scatter) + h[:, None, None] ** 2 * (basis @ basis.T)
         locations = np.repeat(np.asarray(centre.location)[None], len(h), axis=0)
         smoothed = LocationScatter.from_scatter(locations, scatters, centre.estimator)
-        value, gradient = evaluate_each(weight, smoothed, offset + y @ basis.T)
+        value, gradient = evaluate_each(weight, smoothed, jnp.asarray(offset + y @ basis.T))
         return np.asarray(value), np.asarray(gradient) @ basis
 
     @double_precision
