@@ -34,6 +34,7 @@ _GOOD = 0.5  # effective share of a stage's draws at which adaptation ends
 _STALE = 3  # or after so many stages that made it no better
 _ARRIVED = 3  # but not before so many stages at the posterior itself: they find the tails
 _EFFECTIVE = 0.5  # share of the draws below which chains of a cheap loss run again
+_POOR = 0.2  # share of the draws below which those of any loss run once more
 _FAIR = 0.3  # effective share from which on they run longer; below, the proposal is fitted again
 _AIM, _LONGEST = 0.6, 5  # effective share that their length is chosen for, and times as long as asked for, at most
 _MOST_RUNS = 10  # as many draws as asked for that all of them have, about
@@ -76,7 +77,8 @@ def sample_independence(
         before: the draws visited at another learning rate, to be gone on from; see `Draws.visited`.
         thin: for a loss that is cheap: if less than half of the draws are effective, the mixture is fitted to them as
             well, once or several times, and new chains run two to five times as long and are thinned to the number that
-            was asked for. Other chains run a second time, after such a fit, if they do not agree.
+            was asked for. Other chains run a second time, after such a fit, if they do not agree or
+            less than a fifth of the draws are effective.
 
     Example:
         >>> def log_prior(position, data):
@@ -97,10 +99,11 @@ def sample_independence(
     found = diagnose(chain.positions)
     if thin:
         population, chain, found = _effective_chains(evaluate, population, chain, found, rng)
-    elif chains * draws >= JUDGED and not agree(found):
+    elif chains * draws >= JUDGED and not (agree(found) and found.ess_bulk.min() >= _POOR * chains * draws):
         population = _with_stage(population, chain, rng)
-        chain = Chains.begun(population, chains, beta, rng).extended(evaluate, draws, rng)
-        found = diagnose(chain.positions)
+        again = Chains.begun(population, chains, beta, rng).extended(evaluate, draws, rng)
+        if not (better := diagnose(again.positions)).ess_bulk.min() <= found.ess_bulk.min():
+            chain, found = again, better
     acceptance = chain.accepted.mean(axis=1)
     return Draws(chain.positions, acceptance, np.zeros(chains, int), *found, visited=population)
 
