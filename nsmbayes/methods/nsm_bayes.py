@@ -158,25 +158,25 @@ class NSMBayes(LikelihoodMethod):
             return self._with_missing(x, dequantised, beta, weight, seed)
         suspects = self._suspects(dequantised, seed)
         setting = self.setting(dequantised, weight, suspects)
-        multiples = None if suspects is None else suspects.factor.values
+        counts = None if suspects is None else suspects.factor.values
         chosen = 1.0 if beta is None else checks.positive(beta, "beta")
         near, compression = None if suspects is None else suspects.near, None
         if len(x) > MANY and x.shape[1] > 1:
-            found = compress(self.support, setting, dequantised, beta=chosen, seed=seed, multiples=multiples)
+            found = compress(self.support, setting, dequantised, beta=chosen, seed=seed, multiples=counts, near=near)
             problem = CompressedProblem(self.support, found, self.sampler)
         elif len(x) > MANY_IN_LINE and x.shape[1] == 1 and self.noise_levels[0] > 0:
             cells = Cells.of(dequantised, setting.weighting.centre, self.noise_levels[0])
-            compression = CountedLoss.of(setting, cells, multiples)
+            compression = CountedLoss.of(setting, cells, counts)
             problem = CountedProblem(self.support, compression, self.sampler, near)
         else:
             loss = setting.loss(dequantised)
-            loss = loss if multiples is None else loss.reweighted(multiples)
+            loss = loss if counts is None else loss.reweighted(counts)
             problem = SampledProblem(self.support, loss, len(x), self.sampler, near)
         result = lower = None
         if beta is None and self.calibration is not None:
             result, lower = self.calibration.calibrate(problem, seed=seed), wider_for(suspects)
             chosen = result.beta
-        test = self._test_for(setting, dequantised, multiples)
+        test = self._test_for(setting, dequantised, counts)
         check, chosen = self._checked(problem, self.support, chosen, seed, lower=lower, test=test)
         if isinstance(problem, CompressedProblem):
             compression = problem.check(chosen, seed)
@@ -209,7 +209,7 @@ class NSMBayes(LikelihoodMethod):
         `lower`: how much larger variances have to be for other reasons; None: the learning rate stays. Where `test`
         has enough simulations near the posterior, the loss of the problem is corrected by them.
         """
-        theta = constrain_rows(prior, problem.draw(beta, seed).draws.flat)
+        theta = constrain_rows(prior, problem.rough(beta, seed, final=lower is None))
         stage("checking the surrogate")
         covariance = np.atleast_2d(np.cov(theta.T))
         facts = (theta.mean(axis=0), covariance, problem.n, beta * covariance)

@@ -47,7 +47,7 @@ class Draws(NamedTuple):
 
 def has_converged(result: Draws, *, max_r_hat: float = MAX_R_HAT, min_ess: float = MIN_ESS) -> bool:
     """Whether the chains agree and are worth enough independent draws; NaN is not enough."""
-    return bool(result.r_hat.max() <= max_r_hat and result.ess_bulk.min() >= min_ess)
+    return agree(Diagnostics(result.r_hat, result.ess_bulk, result.ess_tail), max_r_hat=max_r_hat, min_ess=min_ess)
 
 
 def require_converged(result: Draws, *, max_r_hat: float = MAX_R_HAT, min_ess: float = MIN_ESS) -> Draws:
@@ -114,6 +114,11 @@ class Diagnostics(NamedTuple):
     r_hat: Float[np.ndarray, " d"]
     ess_bulk: Float[np.ndarray, " d"]
     ess_tail: Float[np.ndarray, " d"]
+
+
+def agree(found: Diagnostics, *, max_r_hat: float = MAX_R_HAT, min_ess: float = MIN_ESS) -> bool:
+    """Whether chains agree and are worth enough independent draws; NaN is not enough."""
+    return bool(found.r_hat.max() <= max_r_hat and found.ess_bulk.min() >= min_ess)
 
 
 def diagnose(positions: Float[np.ndarray, "chains draws d"]) -> Diagnostics:

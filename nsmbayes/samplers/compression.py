@@ -20,8 +20,9 @@ from nsmbayes.losses import NSMLoss, NSMSetting
 from nsmbayes.losses.blocks import AT_ONCE, BlockedLoss, losses_at
 from nsmbayes.losses.compressed import matched_weights
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
-from nsmbayes.samplers.independence import sample_independence
+from nsmbayes.samplers.independence import adapt, bent_around, evaluation, resample
 from nsmbayes.samplers.strategy import AdaptiveSampler
+from nsmbayes.samplers.students import StudentMixture, around
 from nsmbayes.samplers.target import Target, log_prior, total_loss
 
 MANY = 500
@@ -35,8 +36,9 @@ CHECKED = 16
 
 _GROWTH = 16  # a posterior is a quarter as wide with so many times the observations: thetas of one serve the next
 _REPAIRS = 3
-_COSTLY = 200_000  # observations above which the loss of all is computed at as few thetas as will do
-_PILOT, _STAGE, _CHAINS = 400, 200, 4
+_COSTLY = 50_000  # observations above which the loss of all is computed at as few thetas as will do
+_VERY_COSTLY = 200_000  # and above which there is one repair
+_STAGE, _CHAINS = 400, 4
 
 
 class Compression(NamedTuple):
@@ -113,8 +115,11 @@ def compress(
     beta: float,
     seed: int,
     multiples: Float[np.ndarray, " n"] | None = None,
+    near: Float[np.ndarray, "k d"] | None = None,
 ) -> Compression:
     """A subset of the observations, weighted for the posterior at learning rate `beta`; see `BlockedLoss.multiples`.
+
+    `near` are unconstrained draws of a posterior of some hundreds of the observations, if there are any.
 
     The posterior of the subset alone gives thetas at which its weights are matched to the loss of 16 times as many
     observations; the posterior with these weights, a quarter as wide, gives those for the next 16 times, until the loss
@@ -126,12 +131,13 @@ def compress(
     thetas = max(32, (d + 1) * (d + 2) * 3 // 4)  # a quadratic function has two thirds of the second number
     keys = iter(jax.random.split(seed_key(seed), 32))
 
-    def draw(weights: np.ndarray, start: np.ndarray) -> np.ndarray:
-        return _draws(Target(prior, subset.reweighted(weights), jnp.asarray(beta)), start, thetas, next(keys))
+    def draw(weights: np.ndarray, start: np.ndarray, first: StudentMixture | None = None) -> np.ndarray:
+        target = Target(prior, subset.reweighted(weights), jnp.asarray(beta))
+        return _draws(target, start, first or bent_around(start, next(keys)), thetas, next(keys))
 
-    pilot = np.asarray(prior.sample(next(keys), max(_PILOT, 40 * d)))
+    pilot = np.asarray(prior.sample(next(keys), max(_STAGE, 40 * d)))
     size, weights = SUBSET, np.ones(SUBSET)
-    positions = draw(weights, pilot)
+    positions = draw(weights, pilot, None if near is None else around(near))
     while True:
         grown = n if n <= 2 * _GROWTH * size else _GROWTH * size
         last = grown == n > _COSTLY  # weights are nearly right by now, and are matched again where draws are checked
@@ -143,7 +149,7 @@ def compress(
         if size == n:
             break
     found = Compression(full, order, weights, theta, total, positions, np.inf)
-    for _ in range(_REPAIRS if n <= _COSTLY else 1):
+    for _ in range(_REPAIRS if n <= _VERY_COSTLY else 1):
         found = found.checked(constrain_rows(prior, _spaced(positions, CHECKED)), beta)
         enough = found.error <= ACCEPTED / 2
         found = found.refined(beta)
@@ -154,17 +160,17 @@ def compress(
     return found
 
 
-def _draws(target: Target, start: np.ndarray, count: int, key: Key[Array, ""]) -> Float[np.ndarray, "k d"]:
-    """Draws of a posterior, from a start that is wider: few stages of few draws are enough."""
-    draws = -(-max(_STAGE, count, 25 * start.shape[1]) // _CHAINS)
+def _draws(
+    target: Target, start: np.ndarray, first: StudentMixture | None, count: int, key: Key[Array, ""]
+) -> Float[np.ndarray, "k d"]:
+    """Draws of a posterior by importance, from a start that is wider; by chains, where that fails."""
+    beta, count = float(target.beta), max(_STAGE, count, 40 * start.shape[1])
+    evaluate = evaluation(log_prior, total_loss, target)
     try:
-        beta = float(target.beta)
-        return sample_independence(
-            log_prior, total_loss, start, target, beta=beta, chains=_CHAINS, draws=draws, key=key
-        ).flat
+        return resample(adapt(evaluate, start, beta=beta, key=key, first=first, quick=True), beta, count)
     except ConvergenceError:
         seed = int(jax.random.randint(key, (), 0, 2**31 - 1))
-        return AdaptiveSampler(chains=_CHAINS, draws=draws).sample(target, seed=seed).flat
+        return AdaptiveSampler(chains=_CHAINS, draws=-(-count // _CHAINS)).sample(target, seed=seed).flat
 
 
 def _spaced(positions: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "count d"]:

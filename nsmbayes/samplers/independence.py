@@ -6,25 +6,23 @@ All evaluations of a stage are independent of one another and run on all cores.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float, Key
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import ConvergenceError, InputError
-from nsmbayes.samplers.chains import Draws, as_traced, diagnose
+from nsmbayes.samplers.chains import MIN_ESS, Diagnostics, Draws, agree, as_traced, diagnose
+from nsmbayes.samplers.metropolis import Chains, Evaluate, log_weights_of
 from nsmbayes.samplers.students import Population, StudentMixture, fit_students, log_sum_exp
 from nsmbayes.samplers.target import require_finite
 
 LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
-Evaluate = Callable[[Float[np.ndarray, "n d"]], tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]]
-"""Log densities of the prior and losses at many positions."""
-
 _COMPONENTS = 8
 _FEW_COMPONENTS = 2  # with more than FEW parameters: the covariances of eight could not be estimated
 FEW = 6
@@ -35,8 +33,13 @@ _ENOUGH = 0.15  # effective share of a stage's size that a tempered posterior mu
 _GOOD = 0.5  # effective share of a stage's draws at which adaptation ends
 _STALE = 3  # or after so many stages that made it no better
 _ARRIVED = 3  # but not before so many stages at the posterior itself: they find the tails
-_EFFECTIVE = 0.5  # share of the draws below which chains of a cheap loss run again, and longer
+_EFFECTIVE = 0.5  # share of the draws below which chains of a cheap loss run again
+_POOR = 0.2  # share of the draws below which those of any loss run once more
+_FAIR = 0.3  # effective share from which on they run longer; below, the proposal is fitted again
 _AIM, _LONGEST = 0.6, 5  # effective share that their length is chosen for, and times as long as asked for, at most
+_MOST_RUNS = 10  # as many draws as asked for that all of them have, about
+JUDGED = 4 * MIN_ESS
+"""Draws from which on chains are judged: fewer cannot show whether a sampler works."""
 
 
 @double_precision
@@ -73,7 +76,9 @@ def sample_independence(
         first: what the first stage draws from, if not from a Student distribution fitted to the draws of the prior.
         before: the draws visited at another learning rate, to be gone on from; see `Draws.visited`.
         thin: for a loss that is cheap: if less than half of the draws are effective, the mixture is fitted to them as
-            well, and new chains run two to five times as long and are thinned to the number that was asked for.
+            well, once or several times, and new chains run two to five times as long and are thinned to the number that
+            was asked for. Other chains run a second time, after such a fit, if they do not agree or
+            less than a fifth of the draws are effective.
 
     Example:
         >>> def log_prior(position, data):
@@ -90,22 +95,47 @@ def sample_independence(
     evaluate = evaluation(log_prior, loss, data)
     population = adapt(evaluate, prior_draws, beta=beta, key=key, first=first, before=before, latest=thin)
     rng = _generator(jax.random.fold_in(key, 1))
-    chain = _Chains.begun(population, chains, beta, rng).extended(evaluate, draws, rng)
-    diagnosed = diagnose(chain.positions)
-    if thin and not diagnosed.ess_bulk.min() >= _EFFECTIVE * chains * draws:
-        population = _with_stage(population, chain, beta, rng)
-        chain = _Chains.begun(population, chains, beta, rng).extended(evaluate, 2 * draws, rng)
-        share = diagnose(chain.positions).ess_bulk.min() / (2 * chains * draws)
-        longer = int(np.clip(np.ceil(_AIM / max(np.nan_to_num(share), 1e-3)), 2, _LONGEST))
-        if longer > 2:
-            chain = chain.extended(evaluate, (longer - 2) * draws, rng)
-        chain = chain._replace(positions=chain.positions[:, longer - 1 :: longer])
-        diagnosed = diagnose(chain.positions)
+    chain = Chains.begun(population, chains, beta, rng).extended(evaluate, draws, rng)
+    found = diagnose(chain.positions)
+    if thin:
+        population, chain, found = _effective_chains(evaluate, population, chain, found, rng)
+    elif chains * draws >= JUDGED and not (agree(found) and found.ess_bulk.min() >= _POOR * chains * draws):
+        population = _with_stage(population, chain, rng)
+        again = Chains.begun(population, chains, beta, rng).extended(evaluate, draws, rng)
+        if not (better := diagnose(again.positions)).ess_bulk.min() <= found.ess_bulk.min():
+            chain, found = again, better
     acceptance = chain.accepted.mean(axis=1)
-    return Draws(chain.positions, acceptance, np.zeros(chains, int), *diagnosed, visited=population)
+    return Draws(chain.positions, acceptance, np.zeros(chains, int), *found, visited=population)
 
 
-def _with_stage(population: Population, chain: "_Chains", beta: float, rng: np.random.Generator) -> Population:
+def _effective_chains(
+    evaluate: Evaluate, population: Population, chain: Chains, found: Diagnostics, rng: np.random.Generator
+) -> tuple[Population, Chains, Diagnostics]:
+    """Chains of as many draws, of which half are effective if that can be had, and what was visited for them.
+
+    A proposal that misses the ends of a bent posterior leaves chains stuck there, and longer ones as well. So it is
+    fitted again, to what chains have tried, until it is fair; then chains run longer, and are thinned. If they get
+    stuck all the same, the next ones are proposed to by what was fitted to these, and so on.
+    """
+    chains, draws, _ = chain.positions.shape
+    asked, left, best = chains * draws, _MOST_RUNS, (chain, found)
+    while not best[1].ess_bulk.min() >= _EFFECTIVE * asked and left > 0:
+        population = _with_stage(population, chain, rng)
+        chain = Chains.begun(population, chains, chain.beta, rng).extended(evaluate, draws, rng)
+        found, left = diagnose(chain.positions), left - 1
+        share = np.nan_to_num(found.ess_bulk.min()) / asked
+        thinned = chain
+        if share >= _FAIR or left < _LONGEST:
+            longer = int(np.clip(np.ceil(_AIM / max(share, 1e-3)), 2, _LONGEST))
+            chain, left = chain.extended(evaluate, (longer - 1) * draws, rng), left - longer + 1
+            thinned = chain._replace(positions=chain.positions[:, longer - 1 :: longer])
+            found = diagnose(thinned.positions)
+        if not found.ess_bulk.min() <= best[1].ess_bulk.min():
+            best = thinned, found
+    return population, *best
+
+
+def _with_stage(population: Population, chain: Chains, rng: np.random.Generator) -> Population:
     """With what chains have tried as one more stage, and a proposal fitted to all of it."""
     new, log_priors, losses = chain.tried
     proposals, sizes = (*population.proposals, chain.proposal), (*population.stage_sizes, len(new))
@@ -124,52 +154,13 @@ def _with_stage(population: Population, chain: "_Chains", beta: float, rng: np.r
         chain.proposal,
         sizes,
     )
-    log_weights = log_weights_of(whole, beta)
+    log_weights = log_weights_of(whole, chain.beta)
     weights = np.exp(log_weights - log_sum_exp(log_weights))
     return whole._replace(best=fit_students(whole.positions, weights, _components(new.shape[1]), rng))
 
 
 def _components(d: int) -> int:
     return _COMPONENTS if d <= FEW else _FEW_COMPONENTS
-
-
-class _Chains(NamedTuple):
-    """Chains whose proposals do not depend on where they are."""
-
-    proposal: StudentMixture
-    beta: float
-    last: Float[np.ndarray, "chains d"]
-    positions: Float[np.ndarray, "chains draws d"]
-    accepted: Bool[np.ndarray, "chains draws"]
-    tried: tuple[np.ndarray, ...]
-    """What was proposed last, with its log densities of the prior and losses."""
-
-    @classmethod
-    def begun(cls, population: Population, chains: int, beta: float, rng: np.random.Generator) -> "_Chains":
-        """At draws of the population, without a step yet."""
-        log_weights, d = log_weights_of(population, beta), population.positions.shape[1]
-        begin = rng.choice(len(log_weights), chains, p=np.exp(log_weights - log_sum_exp(log_weights)))
-        start, nothing = population.positions[begin], np.empty((chains, 0))
-        return cls(population.best, beta, start, nothing[..., None].repeat(d, 2), nothing.astype(bool), ())
-
-    def extended(self, evaluate: Evaluate, draws: int, rng: np.random.Generator) -> "_Chains":
-        """With so many more draws of each, by the rule of Metropolis and Hastings."""
-        chains, d = self.last.shape
-        proposals = self.proposal.sample(chains * draws, rng).reshape(chains, draws, d)
-        states = np.concatenate([self.last[:, None], proposals], axis=1)
-        flat = states.reshape(-1, d)
-        log_priors, losses = evaluate(flat)
-        log_ratios = _target(log_priors, losses, self.beta) - self.proposal.log_prob(flat)
-        accepted = _accept(log_ratios.reshape(chains, -1), np.log(rng.random((chains, draws))))
-        last = np.maximum.accumulate(np.where(accepted, np.arange(draws + 1), 0), axis=1)[:, 1:]
-        new = np.take_along_axis(states, last[..., None], axis=1)
-        log_priors, losses = (each.reshape(chains, -1)[:, 1:].ravel() for each in (log_priors, losses))
-        return self._replace(
-            last=new[:, -1],
-            positions=np.concatenate([self.positions, new], axis=1),
-            accepted=np.concatenate([self.accepted, accepted[:, 1:]], axis=1),
-            tried=(proposals.reshape(-1, d), log_priors, losses),
-        )
 
 
 def evaluation(log_prior: LogPrior, loss: LogPrior, data: Any = None) -> Evaluate:
@@ -183,25 +174,16 @@ def effective_draws(population: Population, beta: float) -> float:
     return _effective(log_weights_of(population, beta))
 
 
+def bent_around(draws: Float[np.ndarray, "n d"], key: Key[Array, ""]) -> StudentMixture:
+    """A proposal for a target like the one that `draws` are from, with as many components as a sampler's."""
+    return fit_students(draws, np.full(len(draws), 1 / len(draws)), _components(draws.shape[1]), _generator(key))
+
+
 def resample(population: Population, beta: float, count: int) -> Float[np.ndarray, "count d"]:
     """So many draws of the posterior, by their weights in the population: the same for the same population."""
     log_weights = log_weights_of(population, beta)
     cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
     return population.positions[np.searchsorted(cumulative, cumulative[-1] * (np.arange(count) + 0.5) / count)]
-
-
-def _accept(
-    log_ratios: Float[np.ndarray, "chains draws+1"], log_uniforms: Float[np.ndarray, "chains draws"]
-) -> Bool[np.ndarray, "chains draws+1"]:
-    """Which of the states a chain goes to, the first one always."""
-    accepted = np.ones(log_ratios.shape, bool)
-    for chain, (ratios, uniforms) in enumerate(zip(log_ratios.tolist(), log_uniforms.tolist(), strict=True)):
-        now, steps = ratios[0], []
-        for ratio, uniform in zip(ratios[1:], uniforms, strict=True):  # in NumPy every step would take ten times longer
-            steps.append(uniform < ratio - now)
-            now = ratio if steps[-1] else now
-        accepted[chain, 1:] = steps
-    return accepted
 
 
 @double_precision
@@ -214,6 +196,7 @@ def adapt(
     first: StudentMixture | None = None,
     before: Population | None = None,
     rough: bool = False,
+    quick: bool = False,
     latest: bool = False,
 ) -> Population:
     """A population of draws around the posterior, and a mixture fitted to it.
@@ -222,8 +205,9 @@ def adapt(
     weighs the draws of all stages so far for the posterior, tempered as little as leaves enough effective draws, fits
     a mixture to them, and draws from it. Weights are those of importance sampling from the mixture of all proposals.
     With the population of `before`, of the same loss at another learning rate, the first stage is already fitted to it.
-    A `rough` population has proposals of one component and ends with the first stage at the posterior. With `latest`
-    its best proposal is the one fitted to all draws: better as a rule, but not tried.
+    A `rough` population has proposals of one component and ends with the first stage at the posterior; a `quick` one
+    ends with the second. With `latest` its best proposal is the one fitted to all draws: better as a rule, but not
+    tried.
 
     Raises:
         ConvergenceError: if the path does not reach the posterior.
@@ -235,7 +219,7 @@ def adapt(
     rng = _generator(key)
     enough = max(_ENOUGH * N, 10 * d)
     components = 1 if rough else _components(d)
-    wanted = 1 if rough else _ARRIVED
+    wanted = 1 if rough else 2 if quick else _ARRIVED
     best_share, arrived, stale, temperature = 0.0, 0, 0, 0.0
 
     def refit(population):
@@ -253,7 +237,7 @@ def adapt(
         parts = [(before.positions, before.log_priors, before.losses)]
         densities = np.stack([one.log_prob(before.positions) for one in before.proposals])
     best, most, population = proposals[-1], len(proposals) + _STAGES, before
-    while arrived < wanted or (not rough and best_share < _GOOD and stale < _STALE):
+    while arrived < wanted or (not (rough or quick) and best_share < _GOOD and stale < _STALE):
         if len(proposals) == most:
             raise ConvergenceError(
                 f"After {_STAGES} stages the mixture does not follow the posterior yet (temperature {temperature:.2g} "
@@ -273,7 +257,7 @@ def adapt(
         temperature, proposal = refit(population)
         proposals.append(proposal)
     assert population is not None  # there was a stage
-    return population._replace(best=proposals[-1] if latest else best, rough=rough)
+    return population._replace(best=proposals[-1] if latest else best, rough=rough or quick)
 
 
 def _extended(
@@ -299,16 +283,6 @@ def _pool(
     return Population(positions, log_priors, losses, log_mixture, tuple(proposals), best, sizes)
 
 
-def _target(log_priors: np.ndarray, losses: np.ndarray, beta: float) -> np.ndarray:
-    possible = np.isfinite(losses) & np.isfinite(log_priors)
-    return np.where(possible, np.where(possible, log_priors, 0) - beta * np.where(possible, losses, 0), -np.inf)
-
-
-def log_weights_of(population: Population, beta: float) -> Float[np.ndarray, " k"]:
-    """The log weights that make a population draws of the posterior at a learning rate; not normalised."""
-    return _target(population.log_priors, population.losses, beta) - population.log_proposals
-
-
 def _effective(log_weights: np.ndarray) -> float:
     if not np.isfinite(log_weights).any():
         return 0.0
@@ -317,21 +291,30 @@ def _effective(log_weights: np.ndarray) -> float:
 
 
 def _tempered(population: Population, beta: float, enough: float) -> tuple[float, np.ndarray]:
-    """Weights for exp(-t beta loss) prior, with t the largest up to 1 that leaves enough effective draws."""
+    """Weights for exp(-t beta loss) prior, with t the largest up to 1 that leaves enough effective draws.
 
-    def log_weights(t):
+    Proposals far narrower than the prior have too few for every t. Then the weights for t = 1 are flattened, to a power
+    that leaves enough: the path is one from the proposals to the posterior, and not by way of the prior.
+    """
+
+    def tempered(t):
         return log_weights_of(population, t * beta)
 
-    def excess(t):
-        return _effective(log_weights(t)) - enough
+    whole = tempered(1.0)
+    if _effective(whole) >= enough:
+        return 1.0, whole
+    if _effective(tempered(_COLDEST)) >= enough:
+        path = tempered
+    else:
 
-    if excess(1.0) >= 0:
-        return 1.0, log_weights(1.0)
+        def path(t):
+            return np.where(np.isfinite(whole), t * np.where(np.isfinite(whole), whole, 0), -np.inf)
+
     low, high = _COLDEST, 1.0
     for _ in range(_BISECTIONS):
         middle = np.sqrt(low * high)
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return low, log_weights(low)
+        low, high = (middle, high) if _effective(path(middle)) > enough else (low, middle)
+    return low, path(low)
 
 
 def _parts(u, log_prior, loss, data):

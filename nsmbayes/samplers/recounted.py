@@ -18,7 +18,8 @@ from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses import Loss
 from nsmbayes.priors import UnconstrainedPrior
-from nsmbayes.samplers.independence import adapt, effective_draws, log_weights_of
+from nsmbayes.samplers.independence import adapt, effective_draws
+from nsmbayes.samplers.metropolis import log_weights_of
 from nsmbayes.samplers.strategy import rough_stage, rough_start, thorough_draws
 from nsmbayes.samplers.students import Population, around
 from nsmbayes.samplers.target import Target

@@ -13,8 +13,8 @@ from nsmbayes._internal.parallel import map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes.errors import ConvergenceError
-from nsmbayes.samplers.chains import MIN_ESS, Draws, require_converged, require_movement
-from nsmbayes.samplers.independence import FEW, adapt, evaluation, resample, sample_independence
+from nsmbayes.samplers.chains import Draws, require_converged, require_movement
+from nsmbayes.samplers.independence import FEW, JUDGED, adapt, evaluation, resample, sample_independence
 from nsmbayes.samplers.modes import descend
 from nsmbayes.samplers.nuts import sample_nuts
 from nsmbayes.samplers.slice import sample_slice
@@ -26,7 +26,6 @@ _CANDIDATES, _FEW_CANDIDATES = 250, 125  # draws of the prior that each chain ch
 _FEWEST = 3  # so many parameters
 Near = Population | Float[np.ndarray, "k d"]
 """What a sampler may begin with: what it visited at another learning rate, or draws of a similar target."""
-_JUDGED = 4 * MIN_ESS  # draws: fewer cannot show whether a sampler works
 _ROUGH, _ROUGH_STARTS = 300, 4  # draws of a stage for rough purposes, and starts of a search for modes
 _ATTEMPTS = 2  # of the adaptive sampler, before NUTS
 
@@ -153,7 +152,7 @@ class AdaptiveSampler(Sampler):
                     before=before if attempt == 0 else None,
                     thin=target.loss.cheap,
                 )
-                return require_converged(result) if self.chains * self.draws >= _JUDGED else result
+                return require_converged(result) if self.chains * self.draws >= JUDGED else result
             except ConvergenceError:
                 pass  # a chain stuck in a tail that the mixture has missed; or it does not follow at all
         result = NUTSSampler(chains=self.chains, warmup=self.warmup, draws=self.draws).sample(target, seed=seed)

@@ -69,7 +69,7 @@ class Summary(NamedTuple):
 
     def extended(self, piece: Piece) -> "Summary":
         """With more observations."""
-        sums = self.sums + piece.summed(self.loss.interpolation)[0]
+        sums = self.sums + piece.sums(self.loss.interpolation)
         return self._replace(pieces=(*self.pieces, piece), loss=_with_sums(self.loss, sums))
 
     def describe(self) -> str:
@@ -122,7 +122,7 @@ def around(summary: Summary, prior: UnconstrainedPrior, setting: NSMSetting, nea
     loss = _interpolated(prior, setting, summary.pieces[0], near, summary.pieces[0].n, seed)
     sums = Sums(np.asarray(loss.A), np.asarray(loss.B))
     for piece in summary.pieces[1:]:
-        sums = sums + piece.summed(loss.interpolation)[0]
+        sums = sums + piece.sums(loss.interpolation)
     return summary._replace(loss=_with_sums(loss, sums))
 
 

@@ -23,6 +23,8 @@ from nsmbayes.surrogates.mdn import MixtureDensity as MixtureDensity
 from nsmbayes.surrogates.mdn import MixtureDensityNetwork as MixtureDensityNetwork
 from nsmbayes.surrogates.mdn import init_mixture_density_network as init_mixture_density_network
 from nsmbayes.surrogates.mdn import trend_alone as trend_alone
+from nsmbayes.surrogates.mixture import FEW_COLUMNS as FEW_COLUMNS
+from nsmbayes.surrogates.mixture import MixturePolynomials as MixturePolynomials
 from nsmbayes.surrogates.noisy_flow import NoisyFlow as NoisyFlow
 from nsmbayes.surrogates.noisy_flow import init_noisy_flow as init_noisy_flow
 from nsmbayes.surrogates.sbi import SbiMAF as SbiMAF

@@ -4,12 +4,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from nsmbayes._internal.linalg import inverse_and_log_det
 from nsmbayes.surrogates.base import Derivatives, Moments
 
-SMALL = 5  # up to this dimension factorisations are unrolled; above it loops are as fast and compile sooner
+SMALL = FEW_COLUMNS = (
+    5  # up to this dimension factorisations are unrolled; above it loops are as fast and compile sooner
+)
 
 
 class GaussianMixture(NamedTuple):
@@ -133,6 +136,10 @@ class FactoredMixture(NamedTuple):
         """Log density at n points."""
         return jax.nn.logsumexp(self.components(y).logs, axis=0)
 
+    def polynomials(self, centre: Float[Array, " d"] | None = None) -> "MixturePolynomials":
+        """The same density as polynomials in the coordinates of a point, for few columns."""
+        return MixturePolynomials.of(self, centre)
+
     def derivatives(self, y: Float[Array, "n d"]) -> Derivatives:
         """Score and Laplacian of the log density at n points.
 
@@ -140,6 +147,57 @@ class FactoredMixture(NamedTuple):
         sum r_k (|s_k - s|^2 - tr P_k). This form, with the variance of s_k, avoids cancellation for distant points.
         """
         return _derivatives(self, y)
+
+
+class MixturePolynomials(NamedTuple):
+    """A mixture prepared for very many points in few columns: log densities of components are parabolas of y.
+
+    So are |s_k|^2 - tr P_k, with s_k the components' scores, which are linear. Their values at n points, and sums of
+    them with responsibilities r_k, are products of small matrices with the products of coordinates. That takes less
+    than half as long as `FactoredMixture.derivatives`. Coordinates are counted from the mixture's mean. The Laplacian
+    is exact up to rounding errors of |s|^2, beside which a loss has it; that of the other form, of its own.
+    """
+
+    centre: Float[Array, " d"]
+    parabolas: Float[Array, "k monomials"]
+    """Log densities of the components: coefficients of 1, y_i, and y_i y_j with i <= j."""
+    sums: Float[Array, "rows k"]
+    """Of each component: 1, s_k at the centre, entries of -P_k, and coefficients of |s_k|^2 - tr P_k."""
+
+    @classmethod
+    def of(cls, mixture: FactoredMixture, centre: Float[Array, " d"] | None = None) -> "MixturePolynomials":
+        """Those of a mixture, counted from its mean or from another point near it."""
+        log_scales, means, P, traces = mixture
+        upper = np.triu_indices(means.shape[1])
+        centre = jax.nn.softmax(log_scales) @ means if centre is None else centre
+        means = means - centre
+        scores = (P @ means[..., None])[..., 0]  # at the centre
+
+        def parabola(constant: Array, linear: Array, square: Array) -> Array:
+            twice = np.where(upper[0] == upper[1], 1.0, 2.0)
+            return jnp.concatenate([constant[:, None], linear, twice * square[:, *upper]], axis=1)
+
+        logs = parabola(log_scales - 0.5 * (scores * means).sum(axis=1), scores, -0.5 * P)
+        squares = parabola((scores**2).sum(axis=1) - traces, -2 * (P @ scores[..., None])[..., 0], P @ P)
+        rows = jnp.concatenate([jnp.ones_like(traces)[:, None], scores, -P[:, *upper], squares], axis=1)
+        return cls(centre, logs, rows.T)
+
+    def derivatives(self, y: Float[Array, "n d"]) -> Derivatives:
+        """Score and Laplacian of the log density at n points: sum r_k s_k, and sum r_k (|s_k|^2 - tr P_k) - |s|^2."""
+        d = y.shape[1]
+        upper = np.triu_indices(d)
+        z = [y[:, i] - self.centre[i] for i in range(d)]
+        monomials = [jnp.ones_like(z[0]), *z, *(z[i] * z[j] for i, j in zip(*upper, strict=True))]
+        logs = self.parabolas @ jnp.stack(monomials)
+        total, *found = self.sums @ jnp.exp(logs - logs.max(axis=0))
+        s, minus_p, squares = found[:d], found[d : -len(monomials)], found[-len(monomials) :]
+        for entry, i, j in zip(minus_p, *upper, strict=True):
+            s[i] = s[i] + entry * z[j]
+            if i != j:
+                s[j] = s[j] + entry * z[i]
+        s = [one / total for one in s]
+        square = sum(a * b for a, b in zip(squares, monomials, strict=True)) / total
+        return Derivatives(jnp.stack(s, axis=1), square - sum(one**2 for one in s))
 
 
 class _Components(NamedTuple):

@@ -2,7 +2,7 @@
 
 from nsmbayes.weights.base import Weight
 from nsmbayes.weights.constant import Constant
-from nsmbayes.weights.evaluation import Weighting, as_weight, evaluate, evaluate_many, overall_many
+from nsmbayes.weights.evaluation import Weighting, as_weight, evaluate, evaluate_each, evaluate_many, overall_many
 from nsmbayes.weights.excess import Excess, as_excess
 from nsmbayes.weights.imq import IMQ
 from nsmbayes.weights.plateau_imq import PlateauIMQ
@@ -19,6 +19,7 @@ __all__ = [
     "Weighting",
     "as_weight",
     "evaluate",
+    "evaluate_each",
     "evaluate_many",
     "overall_many",
 ]

@@ -43,6 +43,14 @@ def evaluate_many(
 
 
 @eqx.filter_jit
+def evaluate_each(
+    weight: Weight, location_scatters: LocationScatter, x: Float[Array, "k n d"]
+) -> tuple[Float[Array, "k n"], Float[Array, "k n d"]]:
+    """`evaluate_many` for each of k locations and scatters with points of its own."""
+    return jax.vmap(jax.vmap(evaluate, (None, None, 0)), (None, 0, 0))(weight, location_scatters, x)
+
+
+@eqx.filter_jit
 def overall_many(weight: Weight, location_scatter: LocationScatter, x: Float[Array, "n d"]) -> Float[Array, " n"]:
     """The overall weight of every row of `x`; see `Weight.overall`."""
     return jax.vmap(lambda row: weight.overall(location_scatter.distance(row)[0]))(x)

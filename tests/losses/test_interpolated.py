@@ -9,6 +9,7 @@ from support.known_mixtures import skewed, skewed_data
 from nsmbayes.losses import DEFAULT_NOISE_LEVELS, NSMSetting
 from nsmbayes.losses.blocks import losses_at
 from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation, RowLosses
+from nsmbayes.losses.level_sums import block_sums
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.weights import PlateauIMQ, Weighting
@@ -112,3 +113,17 @@ def test_resamples_of_a_block_vary_as_those_of_all():
     assert counts.shape == (400, 256)
     value = np.random.default_rng(1).standard_normal(256)
     assert np.std((counts - 1) @ value) == pytest.approx(np.sqrt(600) * value.std(), rel=0.15)
+
+
+@pytest.mark.parametrize("count", [80, 30])
+def test_sums_of_a_padded_block_are_those_of_its_rows(count):
+    """By one compiled call to a level, in which no score is kept."""
+    setting, x, _, interpolation = interpolated(2, count)
+    piece = Piece.of(setting, x[:37], np.linspace(0.1, 1, 37), seed=3)
+    block = piece.block(0)
+    assert len(block.overall) == 64
+    A, B = RowLosses.of(interpolation, block).sums(LEVELS)
+    own = block_sums(interpolation, block)
+    np.testing.assert_allclose(own.A, A, rtol=1e-10, atol=1e-10 * np.abs(A).max())
+    np.testing.assert_allclose(own.B, B, rtol=1e-10, atol=1e-10 * np.abs(B).max())
+    np.testing.assert_array_equal(piece.sums(interpolation).A, own.A)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nsmbayes._internal.precision import double_precision
-from nsmbayes.samplers.independence import adapt, evaluation, sample_independence
+from nsmbayes.samplers.independence import adapt, evaluation, resample, sample_independence
 from nsmbayes.samplers.students import around
 
 KEY = jax.random.key(0)
@@ -72,3 +72,30 @@ def test_a_population_can_be_gone_on_from_with_stages_of_another_size():
     assert set(whole.stage_sizes) == {200, 500}
     assert whole.stage_sizes.count(500) >= 2
     assert_densities_are_those_of_the_mixture(whole)
+
+
+@double_precision
+def test_a_path_from_a_narrow_proposal_does_not_lead_by_way_of_the_prior():
+    """Draws beside a narrow posterior, far narrower than the prior: a few stages are enough."""
+    calls = []
+
+    def narrow(u, data):
+        return 0.5 * jnp.sum(((u - 0.3) / 0.01) ** 2)
+
+    def evaluate(positions):
+        calls.append(positions.std(axis=0).max())
+        return evaluation(log_prior, narrow)(positions)
+
+    beside = 0.25 + 0.01 * np.random.default_rng(3).standard_normal((60, 4))
+    found = adapt(evaluate, np.zeros((400, 4)), beta=1.0, key=KEY, first=around(beside), quick=True)
+    assert len(calls) <= 8
+    assert max(calls) < 0.1  # the prior has 1
+    np.testing.assert_allclose(resample(found, 1.0, 500).mean(axis=0), 0.3, atol=0.003)
+
+
+def test_chains_that_do_not_agree_run_again_after_a_fit_to_what_they_have_tried():
+    options = {"beta": 4.0, "chains": 4, "draws": 250, "key": KEY, "first": around(0.01 * prior_draws(300, 3))}
+    found = sample_independence(log_prior, bent, prior_draws(300, 3), **options)
+    assert found.positions.shape == (4, 250, 3)
+    assert found.visited is not None
+    assert_densities_are_those_of_the_mixture(found.visited)

@@ -345,3 +345,29 @@ def test_derivatives_on_lines_equal_autodiff(x64):
     np.testing.assert_allclose(score, at_points(jax.grad(log_prob)), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(laplacian, at_points(jax.grad(jax.grad(log_prob))), rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(jax.jit(mixture.line_scores)(h, y), score, rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_derivatives_by_polynomials_equal_those_by_residuals(x64, d):
+    """At points up to a thousand scales away, from a mixture far from the origin; and gradients of both."""
+    mixture, rng = random_mixture(d), np.random.default_rng(8)
+    mixture = mixture._replace(means=mixture.means + 100.0)
+    y = 100 + jnp.asarray(rng.standard_normal((40, d)) * 10 ** rng.uniform(-1, 3, (40, 1)))
+
+    def by_residuals(means, h):
+        return mixture._replace(means=means).smooth(h).derivatives(y)
+
+    def by_polynomials(means, h):
+        return mixture._replace(means=means).smooth(h).polynomials().derivatives(y)
+
+    for h in (0.0, 0.5):
+        score, laplacian = jax.jit(by_polynomials)(mixture.means, h)
+        exact = jax.jit(by_residuals)(mixture.means, h)
+        squares = 1 + np.asarray((exact.score**2).sum(axis=1))
+        np.testing.assert_allclose(score, exact.score, rtol=1e-9, atol=1e-9)
+        np.testing.assert_array_less(np.abs(laplacian - exact.laplacian) / squares, 1e-10)
+        slopes = [
+            jax.jit(jax.grad(lambda means, f=f, h=h: (f(means, h).score[:20] * jnp.arange(20.0)[:, None]).sum()))
+            for f in (by_polynomials, by_residuals)
+        ]
+        np.testing.assert_allclose(slopes[0](mixture.means), slopes[1](mixture.means), rtol=1e-6, atol=1e-5)
