@@ -29,7 +29,7 @@ import numpy as np
 from excess_problems import contaminate
 
 STORED = Path(__file__).parent / "scale-study.json"
-SEED, SIMULATIONS = 61_000, 50_000
+SEED, SIMULATIONS = 62_000, 50_000
 FAR = "10 % at 40"
 _STEPS = 150  # of a trace
 _SHARED = 2_000  # observations: programs serve any larger number of them
