@@ -32,6 +32,7 @@ STORED = Path(__file__).parent / "scale-study.json"
 SEED, SIMULATIONS = 62_000, 50_000
 FAR = "10 % at 40"
 _STEPS = 150  # of a trace
+_MANY_DRAWS = 2_000  # of each chain, where the noise of fewer would hide a difference
 _SHARED = 2_000  # observations: programs serve any larger number of them
 
 
@@ -191,7 +192,7 @@ def sir_rows(n: int, todo: list[int], effort: Effort) -> Iterator[dict[str, Any]
 
 def full_rows(n: int, todo: list[int], effort: Effort) -> Iterator[dict[str, Any]]:
     """The posterior of a subset beside that of all observations, at the learning rate that the first one found."""
-    task, method = _sir(effort)
+    task, method = _sir(effort._replace(options=(("draws", _MANY_DRAWS), *effort.options)))
     for number in todo:
         x = _observed(task, n, number).x
         subset, seconds = _timed(method, x, number)
