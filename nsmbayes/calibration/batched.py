@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt
 
 from nsmbayes._internal.linalg import inverse_and_log_det
 from nsmbayes._internal.parallel import call_each, on_processor
@@ -45,10 +45,10 @@ class Resampling(NamedTuple):
         y[there], overall[there] = data.clipped, data.overall(weight)
         return cls(y, overall, data.sizes)
 
-    def counts(self, resamples: int, seed: int) -> tuple[Float[np.ndarray, "sizes resamples n"], Int[np.ndarray, " k"]]:
+    def counts(self, resamples: int, seed: int) -> tuple[UInt[np.ndarray, "sizes resamples n"], Int[np.ndarray, " k"]]:
         """How often observations occur in each resample, for every size of data sets; and the place of that of each."""
         sizes, which = np.unique(self.sizes, return_inverse=True)
-        table = np.zeros((1 << (len(sizes) - 1).bit_length(), resamples, self.y.shape[1]))
+        table = np.zeros((1 << (len(sizes) - 1).bit_length(), resamples, self.y.shape[1]), np.uint16)
         for place, n in enumerate(sizes):
             table[place, :, :n] = resample_counts(n, resamples, np.random.default_rng(seed))
         return table, which
@@ -124,7 +124,7 @@ def _judge(
     visited: Float[Array, "total d"],
     losses: Float[Array, " total"],
     relative: Float[Array, " total"],
-    counts: Float[Array, "sizes resamples n"],
+    counts: UInt[Array, "sizes resamples n"],
     betas: Float[Array, " grid"],
     level: Float[Array, ""],
     least: Float[Array, ""],
@@ -132,7 +132,7 @@ def _judge(
 ) -> tuple[Float[Array, ""], Float[Array, " grid"]]:
     """The coverage at the largest rate, and at all rates where that does not meet the target; NaN if not judged."""
     loss: Any = target.loss
-    shares = resample_shares(loss, y, overall, counts[which])
+    shares = resample_shares(loss, y, overall, counts[which].astype(y.dtype))
 
     def at_points(u: Float[Array, " d"]) -> Float[Array, " points"]:
         found = loss.at_points(target.prior.constrain(u)).ravel()

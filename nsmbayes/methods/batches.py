@@ -243,16 +243,19 @@ class BatchRecipe(NamedTuple):
         first = self.beta or (1.0 if self.calibration is None else self.calibration.largest)
         betas = np.full(len(block.x), first)
         drawn, arrived = lines.sample(betas)
-        calibrations, checks = [None] * len(betas), [None] * len(betas)
+        calibrations: list[CalibrationResult | None] = [None] * len(betas)
+        checks: list[SurrogateCheck | None] = [None] * len(betas)
         if self.calibration is not None:
-            calibrations = self._calibrated(lines, drawn)
-            betas = np.array([each.beta for each in calibrations])
-            checks = self._checks(drawn, np.array(lines.data.sizes), betas, first)
-            checks = [None if check is None else check._replace(applied=True) for check in checks]
-            betas = betas / np.array([1.0 if check is None else check.wider for check in checks])
+            calibrations[:] = self._calibrated(lines, drawn)
+            betas = np.array([each.beta for each in calibrations if each is not None])
+            there, sizes = np.flatnonzero(arrived), np.array(lines.data.sizes)
+            known = Sampled(*(part[there] for part in drawn))
+            for i, check in zip(there, self._checks(known, sizes[there], betas[there], first), strict=True):
+                if check is not None:
+                    checks[i], betas[i] = check._replace(applied=True), betas[i] / check.wider
             if (betas != first).any():
-                drawn, there = lines.sample(betas, reweighted_starts(drawn, betas))
-                arrived &= there
+                drawn, again = lines.sample(betas, reweighted_starts(drawn, betas))
+                arrived &= again
         found = [Sampled(*(part[i] for part in drawn)) if there else None for i, there in enumerate(arrived)]
         return [Part(*each) for each in zip(*block, found, betas.tolist(), calibrations, checks, strict=True)]
 
@@ -279,7 +282,7 @@ class BatchRecipe(NamedTuple):
         self, drawn: Sampled, n: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"], first: float
     ) -> list[SurrogateCheck | None]:
         """What the surrogate's error adds to posteriors."""
-        if (test := self.test()) is None:
+        if len(n) == 0 or (test := self.test()) is None:
             return [None] * len(n)
         means, covariances = self._moments(drawn, betas, first)
         return list(test.check_many(means, covariances, n, betas[:, None, None] * covariances))
@@ -322,6 +325,9 @@ class BatchRecipe(NamedTuple):
 def _weighted(
     theta: Float[np.ndarray, "k m d"], weights: Float[np.ndarray, "k m"]
 ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
+    """Means, and covariances that are regular also where very few draws carry the weight."""
     means = (weights[:, None] @ theta)[:, 0]
     offsets = theta - means[:, None]
-    return means, (weights[..., None] * offsets).swapaxes(1, 2) @ offsets
+    covariances = (weights[..., None] * offsets).swapaxes(1, 2) @ offsets
+    variances = np.einsum("kii->ki", covariances)
+    return means, covariances + (1e-9 * variances + 1e-300)[:, None] * np.eye(theta.shape[2])

@@ -9,7 +9,7 @@ import pytest
 from support.known_mixtures import skewed, skewed_data, skewed_prior, with_density
 
 import nsmbayes as nsm
-from nsmbayes.calibration import InterpolatedProblem
+from nsmbayes.calibration import InterpolatedProblem, PathCalibration
 from nsmbayes.errors import InputError
 from nsmbayes.losses.pieces import Piece
 from nsmbayes.posteriors import AmortisedPosterior
@@ -237,8 +237,20 @@ def test_where_the_sampler_does_not_arrive_data_sets_are_built_alone(monkeypatch
     from nsmbayes.methods import batches
 
     monkeypatch.setattr(batches, "_ENOUGH", 2.0)
+    monkeypatch.setattr(batches, "_LEAST", 2.0)
+    own = _batch_method(excess=None, calibration=PathCalibration(bootstraps=20))
+    sets = [skewed_data(1, 30, seed=seed) for seed in range(8)]
+    batch = own.build_posteriors(sets, draws=250, progress=False)
+    assert all(isinstance(one, AmortisedPosterior) for one in batch)
+    alone = _batch_method(excess=None, calibration=PathCalibration(bootstraps=20), draws=250).build_posterior(sets[1])
+    np.testing.assert_array_equal(batch[1].mean, alone.mean)
+
+
+def test_observations_outside_the_simulations_are_told_once():
     own = _batch_method(excess=None, calibration=None)
     sets = [skewed_data(1, 30, seed=seed) for seed in range(8)]
-    batch = own.build_posteriors(sets, beta=1.0, progress=False)
-    assert isinstance(batch[1], AmortisedPosterior)
-    np.testing.assert_array_equal(batch[1].mean, own.build_posterior(sets[1], beta=1.0).mean)
+    sets[3][:2] = own.x_range[1] + 1e3
+    sets[5][:1] = own.x_range[0] - 1e3
+    with pytest.warns(UserWarning, match=r"3 of 240 observations .* \(data sets 3, 5\)") as told:
+        own.build_posteriors(sets, beta=1.0, draws=50, progress=False)
+    assert len(told) == 1
