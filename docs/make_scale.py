@@ -7,7 +7,7 @@ All with the defaults of NSM-Bayes, one network for every job; a row is a data s
 - decay: clean curves at d_x times, n = 4 d_x: the weights of good rows, and the error beside that of NLE.
 - traces: seconds of a posterior of 60 time series, each known by four summaries.
 - sir: seconds of a posterior of n epidemics, after a call that compiles.
-- full: n epidemics from a weighted subset, and from the loss of all.
+- full: the posterior of n epidemics from a weighted subset, and the same draws weighed for the loss of all.
 
 Every call of `run` adds rows to FOLDER/rows.jsonl as they are finished, and leaves out those that are there. Parts may
 run beside one another; those that are timed belong on cores of their own (`taskset`, `JAX_PLATFORMS=cpu`). `store`
@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
 from excess_problems import contaminate
@@ -32,7 +31,7 @@ STORED = Path(__file__).parent / "scale-study.json"
 SEED, SIMULATIONS = 62_000, 50_000
 FAR = "10 % at 40"
 _STEPS = 150  # of a trace
-_MANY_DRAWS = 2_000  # of each chain, where the noise of fewer would hide a difference
+_WEIGHED = 400  # draws at which the loss of all is computed
 _SHARED = 2_000  # observations: programs serve any larger number of them
 
 
@@ -191,14 +190,21 @@ def sir_rows(n: int, todo: list[int], effort: Effort) -> Iterator[dict[str, Any]
 
 
 def full_rows(n: int, todo: list[int], effort: Effort) -> Iterator[dict[str, Any]]:
-    """The posterior of a subset beside that of all observations, at the learning rate that the first one found."""
-    task, method = _sir(effort._replace(options=(("draws", _MANY_DRAWS), *effort.options)))
+    """The posterior of a subset beside that of all observations: some of its draws, weighed for the loss of all."""
+    from nsmbayes.losses.blocks import losses_at
+
+    task, method = _sir(effort)
     for number in todo:
-        x = _observed(task, n, number).x
-        subset, seconds = _timed(method, x, number)
-        with mock.patch("nsmbayes.methods.nsm_bayes.MANY", n):  # no subset
-            full, full_seconds = _timed(method, x, number, beta=subset.beta)
-        off, ratio = np.abs(subset.mean - full.mean) / full.std, subset.std / full.std
+        subset, seconds = _timed(method, _observed(task, n, number).x, number)
+        compression, start = subset.compression, time.perf_counter()
+        theta = subset.sample((_WEIGHED,), seed=number)
+        [each] = losses_at([compression.full.block(0)], theta)
+        logs = subset.beta * (each @ compression.weights - compression.full.total(theta))
+        full_seconds = time.perf_counter() - start
+        weights = np.exp(logs - logs.max())
+        mean = np.average(theta, axis=0, weights=weights)
+        std = np.sqrt(np.average((theta - mean) ** 2, axis=0, weights=weights))
+        off, ratio = np.abs(theta.mean(axis=0) - mean) / std, theta.std(axis=0) / std
         yield {
             "set": number,
             "worst_mean_off": float(off.max()),

@@ -89,7 +89,7 @@ _SCALES: dict[str, tuple[str, list[str], Callable[[list[dict[str, Any]]], list[s
         lambda rows: [seconds(_mean(rows, "seconds"))],
     ),
     "full": (
-        "SIR from a weighted subset, beside the loss of all rows at the same learning rate.",
+        "SIR from a weighted subset, and the same draws weighed for the loss of all rows.",
         ["n", "worst mean off, in sds", "sds, relative"],
         lambda rows: [
             f"{max(r['worst_mean_off'] for r in rows):.3f}",
