@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, UInt
 from nsmbayes._internal.linalg import inverse_and_log_det
 from nsmbayes._internal.parallel import call_each, on_processor
 from nsmbayes._internal.precision import double_precision
-from nsmbayes.calibration.base import CalibrationResult, CalibrationStatus, resample_counts
+from nsmbayes.calibration.base import CalibrationResult, resample_counts
 from nsmbayes.calibration.path import JUDGED, PathCalibration, choose
 from nsmbayes.losses.lines import LineLoss, Whitened
 from nsmbayes.losses.noise_levels import lattice_offsets, lattice_step
@@ -81,27 +81,8 @@ def calibrate_many(
             blocks[-1] = np.minimum(np.arange(blocks[-1].start, blocks[-1].stop), k - 1)
         parts = call_each(_judge_stacked, [row_of((targets, *own), every, block) for block in blocks], axes, *shared)
         found = [one for part in parts for one in zip(*part, strict=True)][:k]
-    return [_result(calibration, betas, float(coverage), coverages) for coverage, coverages in found]
-
-
-def _result(
-    calibration: PathCalibration, betas: Float[np.ndarray, " grid"], coverage: float, coverages: np.ndarray
-) -> CalibrationResult:
-    if coverage >= calibration.target:
-        betas, coverages = np.array([calibration.largest]), np.array([coverage])
-        beta, status = calibration.largest, CalibrationStatus.UNBOUNDED
-    else:
-        beta, status = choose(betas, coverages, calibration.target)
-    return CalibrationResult(
-        beta=beta,
-        betas=betas,
-        coverages=coverages,
-        target=calibration.target,
-        minimiser=None,
-        status=status,
-        method="bootstrap coverage along a tempered path",
-        bootstraps=calibration.bootstraps,
-    )
+    tried = [(betas[-1:], first[None]) if first >= calibration.target else (betas, rest) for first, rest in found]
+    return [calibration.result(*each, *choose(*each, calibration.target)) for each in tried]
 
 
 def _judge_stacked(targets, *more):

@@ -159,8 +159,7 @@ class SurrogateTest(NamedTuple):
         `response` g is how far the mean moves, to first order, if g is added to the gradient of the total loss; beta
         times the covariance, where all directions have the learning rate beta.
         """
-        found = self._mean_gradient(self._near(mean, covariance), covariance, n, response)
-        return _judged(found.seen, found.noise, found.near, n, len(mean))
+        return self.check_many(mean[None], covariance[None], np.array([n]), response[None])[0]
 
     @double_precision
     def check_many(
@@ -170,7 +169,7 @@ class SurrogateTest(NamedTuple):
         n: Int[np.ndarray, " k"],
         responses: Float[np.ndarray, "k d_theta d_theta"],
     ) -> list[SurrogateCheck]:
-        """`check` of many posteriors, by one compiled program; gradients must be known, and trust not be asked."""
+        """The same for many posteriors, by one compiled program; gradients must be known, and trust not be asked."""
         assert not callable(self.gradients)
         assert self.trust is None
         scale, d = self.theta.std(axis=0), means.shape[1]
@@ -249,25 +248,6 @@ class SurrogateTest(NamedTuple):
         m = len(self.theta)
         return min(max(_SHARE * m, _FEWEST), _MOST * m, _ENOUGH)
 
-    def _near(self, mean: np.ndarray, covariance: np.ndarray) -> Float[np.ndarray, " m"]:
-        """Weights of the simulations: a normal density around the posterior, wide enough to hold enough of them."""
-        # along axes on which covariance and spread are both diagonal, a distance is a sum of squares for every width
-        scale = self.theta.std(axis=0)
-        variances, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
-        squared = ((self.theta - mean) / scale @ axes) ** 2
-
-        def weigh(width: float) -> np.ndarray:
-            squares = squared @ (1 / (np.maximum(variances, 0) + width**2))
-            return np.exp(-0.5 * (squares - squares.min()))
-
-        low, high = _NARROWEST, _WIDEST
-        for _ in range(_BISECTIONS):
-            middle = np.sqrt(low * high)
-            weights = weigh(middle)
-            enough = weights.sum() ** 2 / (weights**2).sum() >= self._wanted
-            low, high = (low, middle) if enough else (middle, high)
-        return weigh(high)
-
 
 def _judged(seen: float, noise: float, near: float, n: int, d: int) -> SurrogateCheck:
     ratio = max(seen - noise, 0.0) + float(np.sqrt(2 / d)) * noise
@@ -275,7 +255,11 @@ def _judged(seen: float, noise: float, near: float, n: int, d: int) -> Surrogate
 
 
 def _check_each(means, variances, axes, shifts, theta, gradients, wanted):
-    """`SurrogateTest.check` of posteriors: the squared shift, its noise, and the number of simulations near each."""
+    """Of posteriors the squared shift, its noise, and the number of simulations near each.
+
+    Simulations are weighed by a normal density around the posterior, wide enough to hold enough of them. Along axes on
+    which covariance and spread are both diagonal, a distance is a sum of squares for every width.
+    """
 
     def one(posterior: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array]:
         mean, variance, axes, shift = posterior

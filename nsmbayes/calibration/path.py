@@ -34,6 +34,7 @@ from nsmbayes.samplers.students import Population
 from nsmbayes.serialisation import registered
 
 JUDGED, _POOLED = 1000, 2000  # draws that coverage is judged with, at most, at the largest rate and below
+_BY_PATH = "along a tempered path"
 _FINER = 8  # times as many learning rates are tried where each costs nothing
 
 
@@ -92,7 +93,7 @@ class PathCalibration(Calibration[SampledProblem]):
         log_weights = -self.largest * (losses.resampled - losses.full)
         reference = draws.flat.mean(axis=0) if minimiser is None else minimiser
         coverage, ess = reweighted_coverage(positions, log_weights, reference, self.target)
-        enough, how = ess * len(positions) >= self.least_ess, "along a tempered path"
+        enough, how = ess * len(positions) >= self.least_ess, _BY_PATH
         if enough and coverage >= self.target:
             betas, coverages = np.array([self.largest]), np.array([coverage])
             beta, status = self.largest, CalibrationStatus.UNBOUNDED
@@ -112,6 +113,18 @@ class PathCalibration(Calibration[SampledProblem]):
             betas = np.geomspace(self.smallest, self.largest, self.grid)
             coverages = np.array([self._coverage(pool, losses.resampled, beta, minimiser) for beta in betas])
             beta, status = choose(betas, coverages, self.target)
+        return self.result(betas, coverages, beta, status, how, minimiser)
+
+    def result(
+        self,
+        betas: Float[np.ndarray, " tried"],
+        coverages: Float[np.ndarray, " tried"],
+        beta: float,
+        status: CalibrationStatus,
+        how: str = _BY_PATH,
+        minimiser: Float[np.ndarray, " d"] | None = None,
+    ) -> CalibrationResult:
+        """What was tried and chosen, with the options of this calibration."""
         return CalibrationResult(
             beta=beta,
             betas=betas,

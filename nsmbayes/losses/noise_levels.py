@@ -162,7 +162,7 @@ def lattice_offsets() -> Int[np.ndarray, " points"]:
     return np.arange(-_STEPS * _REACH, _STEPS * _REACH + 1)
 
 
-def lattice_step(level: Any) -> Any:
+def lattice_step(level: Float[Any, ""] | float) -> Any:
     """The distance of lattice points at a noise level."""
     return level / _STEPS
 

@@ -39,7 +39,7 @@ from nsmbayes.surrogates import (
     fit_standardiser,
     trend_alone,
 )
-from nsmbayes.surrogates.mixture import SMALL
+from nsmbayes.surrogates.mixture import FEW_COLUMNS
 from nsmbayes.suspects import Suspects
 from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_density
 
@@ -155,7 +155,7 @@ class LikelihoodMethod(RefinableMethod):
 
     def default_training(self, d_x: int) -> TrainingSettings:
         """How the surrogate of x with `d_x` columns is trained by default: a mixture of several columns for longer."""
-        if isinstance(self.surrogate, MDN) and d_x > SMALL:
+        if isinstance(self.surrogate, MDN) and d_x > FEW_COLUMNS:
             return replace(_TRAINING, learning_rate=2e-3, max_epochs=70, batch_size=256, validation_fraction=0.1)
         if isinstance(self.surrogate, MDN) and d_x > 1:
             return replace(_TRAINING, learning_rate=2e-3, max_epochs=100)

@@ -13,7 +13,7 @@ from nsmbayes.serialisation import registered
 from nsmbayes.surrogates.base import Density
 from nsmbayes.surrogates.maf import init_masked_autoregressive_flow
 from nsmbayes.surrogates.mdn import Factor, init_mixture_density_network
-from nsmbayes.surrogates.mixture import SMALL
+from nsmbayes.surrogates.mixture import FEW_COLUMNS
 from nsmbayes.surrogates.noisy_flow import init_noisy_flow
 from nsmbayes.surrogates.scaling import Standardiser
 
@@ -92,7 +92,7 @@ class MDN(SurrogateConfig):
         """An untrained network; `noise` is not used, since a mixture is smoothed exactly."""
         del noise
         d_x = len(scalers.x.scale)
-        many = d_x > SMALL
+        many = d_x > FEW_COLUMNS
         return init_mixture_density_network(
             key,
             *scalers,

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes._internal.linalg import triangular_inverse
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.surrogates.base import Density, Derivatives, Frame, Moments
-from nsmbayes.surrogates.mixture import SMALL, GaussianMixture
+from nsmbayes.surrogates.mixture import FEW_COLUMNS, GaussianMixture
 from nsmbayes.surrogates.scaling import Standardiser, squash
 from nsmbayes.surrogates.trend import Trend
 
@@ -158,7 +158,7 @@ class MixtureDensityNetwork(MixtureDensity):
             return dataclasses.replace(self, trend=None)._log_probs(layers, t, around) - self.trend.log_det
         if self.factor == "precision":
             return self._precision_log_probs(layers, t, z)
-        if 1 < z.shape[1] <= SMALL:
+        if 1 < z.shape[1] <= FEW_COLUMNS:
             return self._covariance_log_probs(layers, t, z)
         return self._mixture(layers, t).smooth(0.0).log_prob(z)
 

@@ -10,9 +10,8 @@ from jaxtyping import Array, Float
 from nsmbayes._internal.linalg import inverse_and_log_det
 from nsmbayes.surrogates.base import Derivatives, Moments
 
-SMALL = FEW_COLUMNS = (
-    5  # up to this dimension factorisations are unrolled; above it loops are as fast and compile sooner
-)
+FEW_COLUMNS = 5
+"""Up to this dimension factorisations are unrolled; above it loops are as fast and compile sooner."""
 
 
 class GaussianMixture(NamedTuple):
@@ -97,7 +96,7 @@ def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Arr
     One library call per matrix would cost more than its few operations. Unrolled, they run over all matrices at once.
     """
     d = S.shape[-1]
-    if d > SMALL:
+    if d > FEW_COLUMNS:
         return inverse_and_log_det(S)
     L = [[S[:, i, j] for j in range(d)] for i in range(d)]  # entries above the diagonal are not used
     for j in range(d):
