@@ -2,8 +2,10 @@
 
 import functools
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +17,9 @@ from nsmbayes._internal.processor import cores
 
 _BLOCK = 128  # rows per call on a CPU, at most
 _WIDE_BLOCK = 256  # rows per call on a GPU, which evaluates all rows of a block at once
+_AT_ONCE = 4  # items that are worked on in order
 _compiled: dict[Any, Any] = {}
+_compiling: dict[Any, Lock] = {}
 
 
 def device() -> Any:
@@ -84,12 +88,13 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     key = (function, *((part.is_array, part.constants, part.structure) for part in parts), shapes, on)
     with jax.default_device(on):
         placed, together = _placed([part.arrays for part in own], on), _placed([common.arrays], on)[0]
-        if key not in _compiled:
+        with _compiling.setdefault(key, Lock()):  # other threads wait for the same program
+            if key not in _compiled:
 
-            def call(arrays: list[Any], others: list[Any]) -> Any:
-                return function(*own[0].joined(arrays), *common.joined(others))
+                def call(arrays: list[Any], others: list[Any]) -> Any:
+                    return function(*own[0].joined(arrays), *common.joined(others))
 
-            _compiled[key] = jax.jit(call).lower(placed[0], together).compile()
+                _compiled[key] = jax.jit(call).lower(placed[0], together).compile()
     run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays, together)))
     if len(arguments) == 1:
         return [run(placed[0])]
@@ -101,14 +106,21 @@ def in_threads(function: Callable[..., Any], *arguments: Iterable[Any]) -> list[
     return list(_pool().map(function, *arguments))
 
 
-def ahead(items: Iterator[Any]) -> Iterator[Any]:
-    """The same items, each made in another thread while the one before is used."""
-    with ThreadPoolExecutor(1, "nsmbayes-ahead") as thread:
-        nothing = object()
-        following = thread.submit(next, items, nothing)
-        while (item := following.result()) is not nothing:
-            following = thread.submit(next, items, nothing)
-            yield item
+def in_order(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """`map(function, items)`, a few at once: a GPU works for one of them while the processor works for the others."""
+    on, running = device(), deque[Future[Any]]()
+
+    def run(item: Any) -> Any:
+        with jax.default_device(on):  # which JAX keeps for each thread
+            return function(item)
+
+    with ThreadPoolExecutor(_AT_ONCE, "nsmbayes-in-order") as threads:
+        for item in items:
+            if len(running) == _AT_ONCE:
+                yield running.popleft().result()
+            running.append(threads.submit(run, item))
+        while running:
+            yield running.popleft().result()
 
 
 @functools.cache

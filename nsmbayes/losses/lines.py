@@ -72,10 +72,11 @@ class LineLosses(NamedTuple):
         return eqx.tree_at(lambda loss: loss.density, every, None)
 
     def only(self, some: Int[np.ndarray, " k"]) -> "LineLosses":
-        """Those of some data sets, with no more rows than they need."""
+        """Those of some data sets, on the processor with no more rows than they need; a GPU would compile again."""
         rows = self.rows[some]
+        most = rows.max() if on_processor() else None
         density, frame, *parts = (getattr(self.stacked, field.name) for field in dataclasses.fields(LineLoss))
-        cut = [part[some, : rows.max()] for part in parts]
+        cut = [part[some, :most] for part in parts]
         return LineLosses(LineLoss(density, Frame(*(a[some] for a in frame)), *cut), rows)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.caller import warn_user
-from nsmbayes._internal.parallel import ahead, on_processor
+from nsmbayes._internal.parallel import in_order, on_processor
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import (
     CalibrationResult,
@@ -36,7 +36,7 @@ from nsmbayes.weights import Weight, Weighting
 
 _TOGETHER, _TOGETHER_ON_GPU = 128, 1024  # data sets that are sampled at once
 _MANY = 8  # data sets: fewer are not worth the compilation
-_FEW_ON_GPU = 64  # data sets for which there is a smaller program
+_FEW_ON_GPU = 256  # data sets for which there is a smaller program
 _ENOUGH, _LEAST = 0.25, 0.1  # effective share of the draws below which they are drawn again, and which is no posterior
 _WIDER = 1.5  # than what was found is the start of another attempt
 _ON_GPU = {"stage": 192, "stages": 6}  # all data sets have as many stages there: fewer, and larger
@@ -129,8 +129,9 @@ class Lines(NamedTuple):
             now = np.where(drawn.temperature == 1, drawn.ess / enough, 0.0)
             better = now >= worth[todo]
             if kept is None:
-                kept = Sampled(*(np.array(part) for part in drawn))
-            else:
+                kept = drawn
+            elif better.any():
+                kept = Sampled(*(np.require(part, requirements="W") for part in kept))
                 for part, new in zip(kept, drawn, strict=True):
                     part[todo[better]] = new[better]
             worth[todo[better]] = now[better]
@@ -166,6 +167,8 @@ class Lines(NamedTuple):
                 effort,
             )
             parts.append((places, found))
+        if len(parts) == 1:  # large arrays, which are not copied
+            return Sampled(*(part[: len(some)] for part in parts[0][1]))
         order = np.concatenate([places for places, _ in parts])
         first = np.unique(order, return_index=True)[1]  # without those that are there to fill up
         return Sampled(*(np.concatenate(each)[first] for each in zip(*(found for _, found in parts), strict=True)))
@@ -184,6 +187,8 @@ class Lines(NamedTuple):
 class Block(NamedTuple):
     """Some data sets, as the loss has them, with location and scatter."""
 
+    number: int
+    """Of the first one."""
     x: list[Float[np.ndarray, "_ 1"]]
     used: list[Float[np.ndarray, "_ 1"]]
     centres: list[LocationScatter]
@@ -196,11 +201,13 @@ class Part(NamedTuple):
     used: Float[np.ndarray, "n 1"]
     """As the loss has them."""
     centre: LocationScatter
-    sampled: Sampled | None = None
+    sampled: Sampled | None
     """None where the sampler did not arrive."""
-    beta: float = 1.0
-    calibration: CalibrationResult | None = None
-    check: SurrogateCheck | None = None
+    draws: Float[np.ndarray, "chains draws d"]
+    """In the user's space."""
+    beta: float
+    calibration: CalibrationResult | None
+    check: SurrogateCheck | None
 
 
 class BatchRecipe(NamedTuple):
@@ -222,24 +229,16 @@ class BatchRecipe(NamedTuple):
     seed: int
 
     def parts(self, blocks: Iterable[Block]) -> Iterator[list[Part]]:
-        """The posteriors of data sets, block by block; on a GPU the next one is prepared while one is sampled."""
-        ready = self._prepared(blocks) if on_processor() else ahead(self._prepared(blocks))
-        for block, lines in ready:
-            yield self._sampled(block, lines)
-
-    def _prepared(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Lines]]:
-        number = 0
-        for block in blocks:
-            seed = self.seed + number
-            lines = Lines.of(
-                self.prior, self.weight, self.noise_levels, block.used, block.centres, self.pool, self.effort, seed
-            )
-            number += len(block.x)
-            yield block, lines
+        """The posteriors of data sets, block by block; a GPU has a few of them at once."""
+        return map(self._sampled, blocks) if on_processor() else in_order(self._sampled, blocks)
 
     @double_precision
-    def _sampled(self, block: Block, lines: Lines) -> list[Part]:
+    def _sampled(self, block: Block) -> list[Part]:
         """Each at its learning rate."""
+        seed = self.seed + block.number
+        lines = Lines.of(
+            self.prior, self.weight, self.noise_levels, block.used, block.centres, self.pool, self.effort, seed
+        )
         first = self.beta or (1.0 if self.calibration is None else self.calibration.largest)
         betas = np.full(len(block.x), first)
         drawn, arrived = lines.sample(betas)
@@ -256,8 +255,10 @@ class BatchRecipe(NamedTuple):
             if (betas != first).any():
                 drawn, again = lines.sample(betas, reweighted_starts(drawn, betas))
                 arrived &= again
+        theta = constrain_rows(self.prior, drawn.positions)
         found = [Sampled(*(part[i] for part in drawn)) if there else None for i, there in enumerate(arrived)]
-        return [Part(*each) for each in zip(*block, found, betas.tolist(), calibrations, checks, strict=True)]
+        each = zip(block.x, block.used, block.centres, found, theta, betas.tolist(), calibrations, checks, strict=True)
+        return [Part(*one) for one in each]
 
     def collected(self, parts: list[Part], alone: Mapping[int, SampledPosterior]) -> PosteriorBatch:
         """Posteriors that are made when they are asked for, but for those that were built alone."""
@@ -265,9 +266,7 @@ class BatchRecipe(NamedTuple):
         def build(i: int) -> SampledPosterior:
             return alone[i] if i in alone else self._posterior(parts[i])
 
-        there = [part.sampled.positions for part in parts if part.sampled is not None]
-        constrained = iter(constrain_rows(self.prior, np.stack(there)) if there else ())
-        draws = [alone[i].draws if part.sampled is None else next(constrained) for i, part in enumerate(parts)]
+        draws = [alone[i].draws if part.sampled is None else part.draws for i, part in enumerate(parts)]
         betas = [alone[i].beta if part.sampled is None else part.beta for i, part in enumerate(parts)]
         return PosteriorBatch(tuple(draws), np.array(betas), build)
 

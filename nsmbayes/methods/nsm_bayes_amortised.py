@@ -198,7 +198,7 @@ class NSMBayesAmortised(NSMBayes):
         if weight.decays:
             ends = np.cumsum([len(each) for each in used])
             used = np.split(self._reined_in(np.concatenate(used)), ends[:-1])
-        return Block(x, used, self._centres(used, number))
+        return Block(number, x, used, self._centres(used, number))
 
     @double_precision
     def _centres(self, x: list[Float[np.ndarray, "_ 1"]], number: int) -> list[LocationScatter]:
