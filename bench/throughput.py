@@ -44,16 +44,19 @@ def run(
     rows = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # observations outside the simulations are the point here
-        method = nsm.NSMBayesAmortised(task.prior)
-        method.append_simulations(*task.simulate(simulations, seed=100, progress=False))
-        method.train(0, settings=nsm.TrainingSettings(max_epochs=epochs, schedule="cosine"), progress=False)
-        for count in sets_on_gpu if gpu else sets:
+        teacher = nsm.NSMBayes(task.prior)
+        teacher.append_simulations(*task.simulate(simulations, seed=100, progress=False))
+        teacher.train(0, settings=nsm.TrainingSettings(max_epochs=epochs, schedule="cosine"), progress=False)
+        method = nsm.NSMBayesAmortised(task.prior).adopt(teacher)
+        fixed, free = (sets_on_gpu, calibrated_on_gpu) if gpu else (sets, calibrated)
+        data = _data(task, max(*fixed, *free), n, repeats)
+        for count in fixed:
             for each in draws:
                 name = f"{count:,} posteriors of {4 * each:,} draws, beta = 1"
-                rows.append(_measured(name, method, _data(task, count, n, repeats), repeats, draws=each, beta=1.0))
-        for count in calibrated_on_gpu if gpu else calibrated:
+                rows.append(_measured(name, method, data, count, repeats, draws=each, beta=1.0))
+        for count in free:
             name = f"{count:,} posteriors of {4 * draws[0]:,} draws, calibrated"
-            rows.append(_measured(name, method, _data(task, count, n, repeats), repeats, draws=draws[0]))
+            rows.append(_measured(name, method, data, count, repeats, draws=draws[0]))
     return rows
 
 
@@ -62,17 +65,17 @@ def _data(task: nsm.tasks.Task, sets: int, n: int, repeats: int) -> list[list[np
         return [[task.observe(n, seed=10_000 * i + j).x for j in range(sets)] for i in range(min(repeats, 2) + 1)]
 
 
-def _measured(what: str, method: Any, data: list[list[np.ndarray]], repeats: int, **options: Any) -> Row:
+def _measured(what: str, method: Any, data: list[list[np.ndarray]], count: int, repeats: int, **options: Any) -> Row:
     def build(i: int) -> Any:
-        return method.build_posteriors(data[i % len(data)], progress=False, **options)
+        return method.build_posteriors(data[i % len(data)][:count], progress=False, **options)
 
     first, _ = timed(build, 0)
     later = [timed(build, i) for i in range(1, repeats + 1)]
     seconds = float(np.median([wall for wall, _ in later]))
     batch = build(1)
     detail = {
-        "per_second": len(data[0]) / seconds,
-        "fastest_per_second": len(data[0]) / min(wall for wall, _ in later),
+        "per_second": count / seconds,
+        "fastest_per_second": count / min(wall for wall, _ in later),
         "least_ess": float(batch.ess.min(axis=1).min()),
         "median_ess": float(np.median(batch.ess.min(axis=1))),
         "steps_s": _steps(lambda: build(2)),

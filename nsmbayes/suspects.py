@@ -28,7 +28,7 @@ from nsmbayes.samplers.recounted import Moments, Recounted, counting
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity
 from nsmbayes.weights import PlateauIMQ, Weighting
-from nsmbayes.weights.accounts import Account, Explained, beside_outliers, whitened
+from nsmbayes.weights.accounts import Account, beside_outliers, whitened
 from nsmbayes.weights.excess import (
     JOINT,
     LEVELS,
@@ -52,7 +52,6 @@ MOST = 500
 """Observations that the model is fitted to; of more, a random subset."""
 _DRAWS, _FEWER = 60, 20  # of the parameter, over which the model is averaged, and for more than MOST observations
 _KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
-_NEGLIGIBLE = 1e-4  # weight of a parameter, relative to the largest
 _TYPICAL, _NEARLY_ALL = 40, 0.99  # observations that the model draws at each parameter, and how many are within reach
 _ALLOWED, _LARGEST = 0.5, 100.0  # power of the ratio of variances, and the largest that is believed
 _FEWEST = 5  # effective draws to a parameter, from which on variances are compared
@@ -200,14 +199,16 @@ class _Beliefs(NamedTuple):
     def of(cls, visited: Recounted, account: Account, excess: Excess) -> "_Beliefs":
         d = account.y.shape[1]
 
-        def explained(losses: Float[np.ndarray, "k n"]) -> Explained:
-            return account.explain(-losses.clip(-_MOST, _MOST), cost=excess.cost_in(d), clean=excess.clean)
+        goods = []  # at what is visited, in this order, and at what is not kept before
 
-        population = visited.population(lambda losses: -explained(losses).nats, rough=False)
+        def total(losses: Float[np.ndarray, "k n"]) -> Float[np.ndarray, " k"]:
+            nats, good = account.explain(-losses.clip(-_MOST, _MOST), cost=excess.cost_in(d), clean=excess.clean)
+            goods.append(good)
+            return -nats
+
+        population = visited.population(total, rough=False)
         moments = Moments.of(population)
-        used = moments.weights > _NEGLIGIBLE * moments.weights.max()
-        weights = moments.weights[used] / moments.weights[used].sum()
-        good = np.clip(weights @ explained(visited.losses[used]).good, 0.0, 1.0)
+        good = np.clip(moments.weights @ np.concatenate(goods)[-visited.visited :], 0.0, 1.0)
         return cls(good, moments, resample(population, 1.0, _FEWER))
 
     def wider_than(self, fixed: Moments) -> float:

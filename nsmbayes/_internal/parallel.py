@@ -19,7 +19,7 @@ _BLOCK = 128  # rows per call on a CPU, at most
 _WIDE_BLOCK = 256  # rows per call on a GPU, which evaluates all rows of a block at once
 _AT_ONCE = 4  # items that are worked on in order
 _compiled: dict[Any, Any] = {}
-_compiling: dict[Any, Lock] = {}
+_compiling = Lock()
 
 
 def device() -> Any:
@@ -87,14 +87,18 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     shapes = tuple((leaf.shape, str(leaf.dtype)) for part in parts for leaf in part.arrays)
     key = (function, *((part.is_array, part.constants, part.structure) for part in parts), shapes, on)
     with jax.default_device(on):
-        placed, together = _placed([part.arrays for part in own], on), _placed([common.arrays], on)[0]
-        with _compiling.setdefault(key, Lock()):  # other threads wait for the same program
-            if key not in _compiled:
+        placed = [part.arrays for part in own]
+        if on.platform != "cpu":  # where a program takes NumPy's arrays as they are, which is faster
+            placed = _placed(placed, on)
+        together = _placed([common.arrays], on)[0]
+        if key not in _compiled:
 
-                def call(arrays: list[Any], others: list[Any]) -> Any:
-                    return function(*own[0].joined(arrays), *common.joined(others))
+            def call(arrays: list[Any], others: list[Any]) -> Any:
+                return function(*own[0].joined(arrays), *common.joined(others))
 
-                _compiled[key] = jax.jit(call).lower(placed[0], together).compile()
+            with _compiling:
+                if key not in _compiled:  # no other thread has compiled it meanwhile
+                    _compiled[key] = jax.jit(call).lower(placed[0], together).compile()
     run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays, together)))
     if len(arguments) == 1:
         return [run(placed[0])]

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nsmbayes._internal import checks
+from nsmbayes._internal.parallel import in_threads
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.random import seed_key
 from nsmbayes._internal.waiting import stage
@@ -111,7 +112,8 @@ class PathCalibration(Calibration[SampledProblem]):
             pool = pooled(visited, np.random.default_rng(seed))
             losses = problem.total_losses(target, pool.positions, counts)
             betas = np.geomspace(self.smallest, self.largest, self.grid)
-            coverages = np.array([self._coverage(pool, losses.resampled, beta, minimiser) for beta in betas])
+            each = in_threads(lambda beta: self._coverage(pool, losses.resampled, beta, minimiser), betas)
+            coverages = np.array(each)
             beta, status = choose(betas, coverages, self.target)
         return self.result(betas, coverages, beta, status, how, minimiser)
 

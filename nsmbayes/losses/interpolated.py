@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy import sparse
 
-from nsmbayes._internal.parallel import call_each, map_rows
+from nsmbayes._internal.parallel import call_each, in_threads, map_rows
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import ConvergenceError
 from nsmbayes.losses.evaluated import Loss, NSMLoss, NSMSetting
@@ -157,7 +157,7 @@ class RowLosses(eqx.Module):
     def at_many(self, coefficients: Float[np.ndarray, "t levels k"]) -> Float[np.ndarray, "t n"]:
         """The same for many thetas, by matrix products: one theta at a time, all scores would be read for each."""
         parts = np.array_split(coefficients, -(-len(coefficients) // _THETAS))
-        return np.concatenate([self._at_some(part) for part in parts])
+        return np.concatenate(in_threads(self._at_some, parts))
 
     def _at_some(self, coefficients: Float[np.ndarray, "t levels k"]) -> Float[np.ndarray, "t n"]:
         loss, level = self.loss, np.asarray(self.level)

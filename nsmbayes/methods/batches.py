@@ -29,7 +29,15 @@ from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch, SampledPos
 from nsmbayes.posteriors.base import Provenance
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import AdaptiveSampler, Draws, Target, diagnose
-from nsmbayes.samplers.compiled import Effort, Sampled, Start, reweighted_starts, sample_many, visited_weights
+from nsmbayes.samplers.compiled import (
+    Effort,
+    Sampled,
+    Start,
+    accepted_again,
+    reweighted_starts,
+    sample_many,
+    visited_weights,
+)
 from nsmbayes.samplers.independence import FEW
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight, Weighting
@@ -38,6 +46,7 @@ _TOGETHER, _TOGETHER_ON_GPU = 128, 1024  # data sets that are sampled at once
 _MANY = 8  # data sets: fewer are not worth the compilation
 _FEW_ON_GPU = 256  # data sets for which there is a smaller program
 _ENOUGH, _LEAST = 0.25, 0.1  # effective share of the draws below which they are drawn again, and which is no posterior
+_AGAIN = 1 << 40  # added to seeds where chains accept other proposals
 _WIDER = 1.5  # than what was found is the start of another attempt
 _ON_GPU = {"stage": 192, "stages": 6}  # all data sets have as many stages there: fewer, and larger
 _THOROUGH = {"stage": 288, "stages": 4, "components": 5}  # a third attempt, which is cheap on a GPU
@@ -114,34 +123,39 @@ class Lines(NamedTuple):
 
     @double_precision
     def sample(
-        self, betas: Float[np.ndarray, " k"], starts: Start | None = None
+        self, betas: Float[np.ndarray, " k"], drawn: Sampled | None = None
     ) -> tuple[Sampled, Bool[np.ndarray, " k"]]:
         """Draws of every posterior at its learning rate, and whether the sampler has arrived there.
 
-        What has few effective draws is drawn again, from what was found.
+        With what was `drawn` at other learning rates, from the same proposals. What has few effective draws is drawn
+        again, from what was found.
         """
-        starts, kept = self.starts if starts is None else starts, None
-        efforts = [self.effort, self.effort] + [self.effort._replace(**_THOROUGH)] * (not on_processor())
-        enough = self.effort.chains * self.effort.draws
-        todo, worth = np.arange(len(self.losses)), np.zeros(len(self.losses))
-        for attempt, effort in enumerate(efforts):
-            drawn = self._drawn(todo, betas[todo], starts, effort, self.seed + 1000 * attempt)
-            now = np.where(drawn.temperature == 1, drawn.ess / enough, 0.0)
-            better = now >= worth[todo]
-            if kept is None:
-                kept = drawn
-            elif better.any():
-                kept = Sampled(*(np.require(part, requirements="W") for part in kept))
-                for part, new in zip(kept, drawn, strict=True):
-                    part[todo[better]] = new[better]
-            worth[todo[better]] = now[better]
-            low = now < _ENOUGH
+        everything = np.arange(len(self.losses))
+        if drawn is None:
+            kept = self._drawn(everything, betas, self.starts, self.effort, self.seed)
+        else:
+            kept = accepted_again(drawn, betas, self.seed + _AGAIN + everything)
+        worth = self._worth(kept)
+        efforts = [self.effort] + [self.effort._replace(**_THOROUGH)] * (not on_processor())
+        todo, latest = everything, kept
+        for attempt, effort in enumerate(efforts, 1 if drawn is None else len(efforts) + 1):
+            low = self._worth(latest) < _ENOUGH
             if not low.any():
                 break
-            means, covariances = reweighted_starts(Sampled(*(part[low] for part in drawn)), betas[todo[low]])
-            todo, starts = todo[low], Start(means, _WIDER * covariances)
-        assert kept is not None
+            todo, latest = todo[low], latest.only(low)
+            means, covariances = reweighted_starts(latest, betas[todo])
+            starts = Start(means, _WIDER * covariances)
+            latest = self._drawn(todo, betas[todo], starts, effort, self.seed + 1000 * attempt)
+            now = self._worth(latest)
+            better = now >= worth[todo]
+            worth[todo[better]] = now[better]
+            if better.any():
+                kept = kept.replaced(todo[better], latest.only(better))
         return kept, worth >= _LEAST
+
+    def _worth(self, drawn: Sampled) -> Float[np.ndarray, " k"]:
+        """The effective share of the draws; nothing where the sampler has not arrived."""
+        return np.where(drawn.temperature == 1, drawn.ess / (self.effort.chains * self.effort.draws), 0.0)
 
     @property
     def axes(self) -> Any:
@@ -168,7 +182,7 @@ class Lines(NamedTuple):
             )
             parts.append((places, found))
         if len(parts) == 1:  # large arrays, which are not copied
-            return Sampled(*(part[: len(some)] for part in parts[0][1]))
+            return parts[0][1].only(slice(len(some)))
         order = np.concatenate([places for places, _ in parts])
         first = np.unique(order, return_index=True)[1]  # without those that are there to fill up
         return Sampled(*(np.concatenate(each)[first] for each in zip(*(found for _, found in parts), strict=True)))
@@ -201,13 +215,15 @@ class Part(NamedTuple):
     used: Float[np.ndarray, "n 1"]
     """As the loss has them."""
     centre: LocationScatter
-    sampled: Sampled | None
-    """None where the sampler did not arrive."""
+    calibration: CalibrationResult | None
+    check: SurrogateCheck | None
+    arrived: bool
+    """Whether the sampler has; draws are useless otherwise."""
+    positions: Float[np.ndarray, "chains draws d"]
+    acceptance: Float[np.ndarray, " chains"]
     draws: Float[np.ndarray, "chains draws d"]
     """In the user's space."""
     beta: float
-    calibration: CalibrationResult | None
-    check: SurrogateCheck | None
 
 
 class BatchRecipe(NamedTuple):
@@ -248,17 +264,17 @@ class BatchRecipe(NamedTuple):
             calibrations[:] = self._calibrated(lines, drawn)
             betas = np.array([each.beta for each in calibrations if each is not None])
             there, sizes = np.flatnonzero(arrived), np.array(lines.data.sizes)
-            known = Sampled(*(part[there] for part in drawn))
-            for i, check in zip(there, self._checks(known, sizes[there], betas[there], first), strict=True):
+            moments = self._moments(drawn.only(there), betas[there], first)
+            for i, check in zip(there, self._checks(*moments, sizes[there], betas[there]), strict=True):
                 if check is not None:
                     checks[i], betas[i] = check._replace(applied=True), betas[i] / check.wider
             if (betas != first).any():
-                drawn, again = lines.sample(betas, reweighted_starts(drawn, betas))
+                drawn, again = lines.sample(betas, drawn)
                 arrived &= again
         theta = constrain_rows(self.prior, drawn.positions)
-        found = [Sampled(*(part[i] for part in drawn)) if there else None for i, there in enumerate(arrived)]
-        each = zip(block.x, block.used, block.centres, found, theta, betas.tolist(), calibrations, checks, strict=True)
-        return [Part(*one) for one in each]
+        found = zip(arrived.tolist(), drawn.positions, drawn.acceptance, theta, betas.tolist(), strict=True)
+        known = zip(block.x, block.used, block.centres, calibrations, checks, strict=True)
+        return [Part(*one, *draws) for one, draws in zip(known, found, strict=True)]
 
     def collected(self, parts: list[Part], alone: Mapping[int, SampledPosterior]) -> PosteriorBatch:
         """Posteriors that are made when they are asked for, but for those that were built alone."""
@@ -266,8 +282,8 @@ class BatchRecipe(NamedTuple):
         def build(i: int) -> SampledPosterior:
             return alone[i] if i in alone else self._posterior(parts[i])
 
-        draws = [alone[i].draws if part.sampled is None else part.draws for i, part in enumerate(parts)]
-        betas = [alone[i].beta if part.sampled is None else part.beta for i, part in enumerate(parts)]
+        draws = [part.draws if part.arrived else alone[i].draws for i, part in enumerate(parts)]
+        betas = [part.beta if part.arrived else alone[i].beta for i, part in enumerate(parts)]
         return PosteriorBatch(tuple(draws), np.array(betas), build)
 
     def _calibrated(self, lines: Lines, drawn: Sampled) -> list[CalibrationResult]:
@@ -278,41 +294,40 @@ class BatchRecipe(NamedTuple):
         return calibrate_many(self.calibration, targets, lines.axes, rows, drawn, seed=self.seed)
 
     def _checks(
-        self, drawn: Sampled, n: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"], first: float
+        self,
+        means: Float[np.ndarray, "k d"],
+        covariances: Float[np.ndarray, "k d d"],
+        n: Int[np.ndarray, " k"],
+        betas: Float[np.ndarray, " k"],
     ) -> list[SurrogateCheck | None]:
-        """What the surrogate's error adds to posteriors."""
+        """What the surrogate's error adds to posteriors with these moments."""
         if len(n) == 0 or (test := self.test()) is None:
             return [None] * len(n)
-        means, covariances = self._moments(drawn, betas, first)
         return list(test.check_many(means, covariances, n, betas[:, None, None] * covariances))
 
     def _moments(
         self, drawn: Sampled, betas: Float[np.ndarray, " k"], first: float
     ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
         """Means and covariances of the parameters: by draws at the `first` learning rate, at others by all visited."""
-        u = drawn.positions.reshape(len(betas), -1, drawn.positions.shape[-1])
-        weights = np.full(u.shape[:2], 1 / u.shape[1])
-        means, covariances = _weighted(constrain_rows(self.prior, u), weights)
+        means, covariances = _weighted(constrain_rows(self.prior, drawn.positions))
         other = betas != first
         if other.any():
-            visited = Sampled(*(part[other] for part in drawn))
+            visited = drawn.only(other)
             weights = visited_weights(visited, betas[other])
             means[other], covariances[other] = _weighted(constrain_rows(self.prior, visited.visited), weights)
         return means, covariances
 
     @double_precision
     def _posterior(self, part: Part) -> GeneralisedPosterior:
-        assert part.sampled is not None
         setting = NSMSetting.of(self.pool.density, Weighting(self.weight, part.centre), self.noise_levels, whiten=True)
-        check, positions = part.check, part.sampled.positions
+        check, positions = part.check, part.positions
         if check is None:
-            one = Sampled(*(a[None] for a in part.sampled))
-            [check] = self._checks(one, np.array([len(part.x)]), np.array([part.beta]), part.beta)
+            [check] = self._checks(*_weighted(part.draws[None]), np.array([len(part.x)]), np.array([part.beta]))
         failures = np.zeros(len(positions), int)
         return GeneralisedPosterior(
             self.provenance,
             Target(self.prior, setting.loss(part.used), jnp.asarray(part.beta)),
-            Draws(positions, part.sampled.acceptance, failures, *diagnose(positions), note=self.note),
+            Draws(positions, part.acceptance, failures, *diagnose(positions), note=self.note),
             part.x,
             setting,
             dequantised=part.used,
@@ -322,9 +337,11 @@ class BatchRecipe(NamedTuple):
 
 
 def _weighted(
-    theta: Float[np.ndarray, "k m d"], weights: Float[np.ndarray, "k m"]
+    theta: Float[np.ndarray, "k *draws d"], weights: Float[np.ndarray, "k m"] | None = None
 ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
     """Means, and covariances that are regular also where very few draws carry the weight."""
+    theta = theta.reshape(len(theta), -1, theta.shape[-1])
+    weights = np.full(theta.shape[:2], 1 / theta.shape[1]) if weights is None else weights
     means = (weights[:, None] @ theta)[:, 0]
     offsets = theta - means[:, None]
     covariances = (weights[..., None] * offsets).swapaxes(1, 2) @ offsets

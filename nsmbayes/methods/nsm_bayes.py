@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from nsmbayes._internal import checks
 from nsmbayes._internal.caller import warn_user
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.processor import one_blas_thread
 from nsmbayes._internal.waiting import stage, waiting
 from nsmbayes.calibration import (
     Calibration,
@@ -145,7 +146,7 @@ class NSMBayes(LikelihoodMethod):
             progress: whether to say on a terminal what is being done, once it has taken two seconds.
         """
         x, seed = self._observations(x, missing), checks.integer(seed, "seed")
-        with waiting("posterior", progress=progress):
+        with waiting("posterior", progress=progress), one_blas_thread():
             return self._sampled(x, beta, weight, seed)
 
     def _sampled(
@@ -336,9 +337,8 @@ class NSMBayes(LikelihoodMethod):
             low, high = density.levels
             if self.noise_levels[0] < low or self.noise_levels[-1] > high:
                 raise InputError(
-                    f"`noise_levels` of this method go from {self.noise_levels[0]:g} to {self.noise_levels[-1]:g}, but "
-                    f"the flow was trained with noise from {low:g} to {high:g}. Choose levels within that, or train "
-                    "again."
+                    f"`noise_levels` go from {self.noise_levels[0]:g} to {self.noise_levels[-1]:g}, but the flow was "
+                    f"trained with noise from {low:g} to {high:g}. Choose levels within that, or train again."
                 )
 
     def _check_density(self, density: Density, theta: Float[np.ndarray, "m d"], x: Float[np.ndarray, "m d_x"]) -> None:

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 from nsmbayes._internal import checks
 from nsmbayes._internal.caller import warn_user
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.processor import one_blas_thread
 from nsmbayes._internal.waiting import waiting
 from nsmbayes.calibration import InterpolatedProblem, PathCalibration
 from nsmbayes.errors import InputError
@@ -183,7 +184,7 @@ class NSMBayesAmortised(NSMBayes):
         alone = {
             i: self._build(part.x, **options, excess=False, sampler=sampler)
             for i, part in enumerate(parts)
-            if part.sampled is None
+            if not part.arrived
         }
         return recipe.collected(parts, alone)
 
@@ -246,6 +247,7 @@ class NSMBayesAmortised(NSMBayes):
                     posterior = self.build_posterior(posterior.x, seed=seed, **options)
             yield posterior
 
+    @one_blas_thread()
     def _build(
         self,
         x: Any,

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.precision import double_precision
+from nsmbayes._internal.processor import one_blas_thread
 from nsmbayes._internal.random import dequantised
 from nsmbayes.calibration import CalibrationResult, SurrogateCheck
 from nsmbayes.errors import InputError
@@ -293,6 +294,7 @@ class AmortisedPosterior(GeneralisedPosterior):
 
 
 @double_precision
+@one_blas_thread()
 def sampled(
     summary: Summary,
     prior: UnconstrainedPrior,

@@ -1,30 +1,28 @@
 """Adaptive independence sampling as one compiled program, for many targets of the same shape.
 
-The algorithm is that of `independence`: stages, mixtures of Student distributions fitted to
-all draws so far, and chains that the best of them proposes to. There, NumPy directs a single target and its losses run
-on all cores. Here everything is compiled and stays on the device, so that a thousand small targets cost little more
-than their arithmetic: on a processor each core takes a target after another, on a GPU hundreds of them run at once.
+The algorithm is that of `independence`: stages, mixtures of Student distributions fitted to all draws so far, and
+chains that the best of them proposes to. There, NumPy directs a single target and its losses run on all cores. Here
+everything is compiled and stays on the device, so that a thousand small targets cost little more than their arithmetic:
+on a processor each core takes a target after another, on a GPU hundreds of them run at once.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from nsmbayes._internal.linalg import inverse_factor, triangular_inverse
 from nsmbayes._internal.parallel import call_each, on_processor
 from nsmbayes.samplers.target import Target, log_prior, total_loss
+from nsmbayes.samplers.traced_students import TracedStudents, fit_traced, traced_students
 
-_FREEDOM = 8  # degrees of freedom of the proposals; even, since such draws need no rejection
-_BROAD = 0.1  # share of a component as wide as the whole
 _WIDER = 4.0  # how much wider the second component of the first proposal is
-_EM_STEPS, _BISECTIONS = 8, 30
+_BISECTIONS = 30
 _COLDEST = 1e-9
 _ENOUGH, _GOOD = 0.12, 0.5  # effective share of a stage that a tempered posterior must have, and at which to stop
 _ARRIVED = 2  # stages at the posterior itself, at least
+_ACCEPTING = 3  # the number of the random numbers by which chains accept
 _AT_ONCE, _AT_ONCE_ON_GPU = 1, 64  # parameters whose losses are computed together
 
 
@@ -62,17 +60,46 @@ class Sampled(NamedTuple):
     log_priors: Float[Any, "*k total"]
     log_proposals: Float[Any, "*k total"]
     """Log density of the mixture of all proposals; infinite for places that were not used."""
+    offered: Float[Any, "*k chains draws+1 d"]
+    """The states that chains were offered, whether they moved there or not; the first is where they began."""
+    offered_losses: Float[Any, "*k chains draws+1"]
+    offered_log_ratios: Float[Any, "*k chains draws+1"]
+    """Log density of the prior there, less that of the proposal."""
+
+    def only(self, some: Any) -> "Sampled":
+        """Those of some targets."""
+        return Sampled(*(part[some] for part in self))
+
+    def replaced(self, some: Int[np.ndarray, " m"], others: "Sampled") -> "Sampled":
+        """With other draws of some targets."""
+        parts = [np.require(part, requirements="W") for part in self]  # copied only if they belong to JAX
+        for part, other in zip(parts, others, strict=True):
+            part[some] = other
+        return Sampled(*parts)
 
 
 def sample_many(targets: Target, axes: Any, starts: Start, seeds: Int[np.ndarray, " k"], effort: Effort) -> Sampled:
     """Draws of k targets whose arrays, where `axes` says so (as `in_axes` of `jax.vmap`), have a row for each."""
-    keys = np.stack([seeds >> 32 & 0xFFFFFFFF, seeds & 0xFFFFFFFF], axis=1).astype(np.uint32)
+    keys = _keys(seeds)
     if on_processor():
         every = (axes, *(0 for _ in starts), 0)
         arguments = [row_of((targets, *starts, keys), every, i) for i in range(len(keys))]
         found = call_each(_sample, arguments, effort, _AT_ONCE)
         return Sampled(*map(np.stack, zip(*found, strict=True)))
     return Sampled(*call_each(_sample_stacked, [(targets, *starts, keys)], axes, effort)[0])
+
+
+def accepted_again(sampled: Sampled, betas: Float[np.ndarray, " k"], seeds: Int[np.ndarray, " k"]) -> Sampled:
+    """Draws at other learning rates from the same proposals: chains accept others of them, and no loss is computed."""
+    keys = _keys(seeds)
+    parts = (sampled.offered, sampled.offered_losses, sampled.offered_log_ratios, betas, keys)
+    if on_processor():
+        each = [row_of(parts, (0,) * len(parts), i) for i in range(len(betas))]
+        found = map(np.stack, zip(*call_each(_accepted, each), strict=True))
+    else:
+        found = call_each(_accepted_stacked, [parts])[0]
+    positions, acceptance, ess = found
+    return sampled._replace(positions=positions, acceptance=acceptance, ess=ess)
 
 
 def row_of(tree: Any, axes: Any, i: int | slice | np.ndarray) -> Any:
@@ -99,83 +126,15 @@ def visited_weights(sampled: Sampled, betas: Float[np.ndarray, "*k"] | float) ->
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
+def _keys(seeds: Int[np.ndarray, " k"]) -> UInt32[np.ndarray, "k 2"]:
+    return np.stack([seeds >> 32 & 0xFFFFFFFF, seeds & 0xFFFFFFFF], axis=1).astype(np.uint32)
+
+
 def _sample_stacked(targets, means, covariances, keys, axes, effort):
     def one(target, mean, covariance, key):
         return _sample(target, mean, covariance, key, effort, _AT_ONCE_ON_GPU)
 
     return jax.vmap(one, in_axes=(axes, 0, 0, 0))(targets, means, covariances, keys)
-
-
-class _Students(NamedTuple):
-    """sum_k exp(log_weight_k) t(mean_k, (W_k' W_k)^-1), with lower triangular W_k."""
-
-    log_weights: Float[Array, "*stages k"]
-    means: Float[Array, "*stages k d"]
-    inverses: Float[Array, "*stages k d d"]
-    log_dets: Float[Array, "*stages k"]
-    """log det of W^-1."""
-
-    def log_prob(self, u: Float[Array, "n d"]) -> Float[Array, " n"]:
-        """Log density, normalised."""
-        d = u.shape[1]
-        constant = math.lgamma((_FREEDOM + d) / 2) - math.lgamma(_FREEDOM / 2) - 0.5 * d * math.log(_FREEDOM * math.pi)
-        squares = _squares(u, self.means, self.inverses)
-        tails = 0.5 * (_FREEDOM + d) * jnp.log1p(squares / _FREEDOM)
-        return constant + jax.nn.logsumexp((self.log_weights - self.log_dets)[:, None] - tails, axis=0)
-
-    def sample(self, key: Key[Array, ""], size: int) -> Float[Array, "size d"]:
-        """Independent draws."""
-        of_k, of_z, of_u = jax.random.split(key, 3)
-        k = jax.random.categorical(of_k, self.log_weights, shape=(size,))
-        z = jax.random.normal(of_z, (size, self.means.shape[-1]))
-        u = jax.random.uniform(of_u, (size, _FREEDOM // 2), minval=1e-300)
-        chi_squared = -2 * jnp.log(u).sum(axis=1, keepdims=True)
-        factors = triangular_inverse(self.inverses)
-        return self.means[k] + jnp.einsum("nij,nj->ni", factors[k], z / jnp.sqrt(chi_squared / _FREEDOM))
-
-
-def _students(shares: Array, means: Array, covariances: Array) -> _Students:
-    inverses, log_dets = inverse_factor(covariances)
-    return _Students(jnp.log(shares), means, inverses, 0.5 * log_dets)
-
-
-def _squares(u: Float[Array, "n d"], means: Float[Array, "k d"], inverses: Float[Array, "k d d"]) -> Array:
-    z = jnp.einsum("kij,nj->kin", inverses, u) - jnp.einsum("kij,kj->ki", inverses, means)[:, :, None]
-    return (z**2).sum(axis=1)
-
-
-def _fit(u: Float[Array, "n d"], weights: Float[Array, " n"], components: int, key: Key[Array, ""]) -> _Students:
-    """`students.fit_students`, compiled: by expectation maximisation, with a prior that no covariance collapses."""
-    d = u.shape[1]
-    centre = weights @ u
-    offsets = u - centre
-    whole = (weights[:, None] * offsets).T @ offsets
-    whole += (1e-10 * jnp.trace(whole) / d + 1e-300) * jnp.eye(d)
-    count = 1 / (weights**2).sum()
-    typical, belief = whole / components ** (2 / d), (d + 2) / count
-    means = u[jax.random.categorical(key, jnp.log(weights), shape=(components,))]
-
-    def step(_, carry):
-        shares, means, covariances = carry
-        inverses, log_dets = inverse_factor(covariances)
-        logs = (jnp.log(shares) - 0.5 * log_dets)[:, None] - 0.5 * _squares(u, means, inverses)
-        r = jax.nn.softmax(logs, axis=0) * weights
-        mass = r.sum(axis=1)
-        shares = (mass + 1 / count) / (mass + 1 / count).sum()
-        means = (r @ u + belief * means) / (mass + belief)[:, None]
-        second = (r @ (u[:, :, None] * u[:, None, :]).reshape(-1, d * d)).reshape(-1, d, d)
-        first = (r @ u)[:, :, None] * means[:, None, :]
-        outer = means[:, :, None] * means[:, None, :]
-        moments = second - first - jnp.swapaxes(first, 1, 2) + mass[:, None, None] * outer
-        return shares, means, (moments + belief * typical) / (mass + belief)[:, None, None]
-
-    start = jnp.full(components, 1 / components), means, jnp.broadcast_to(typical, (components, d, d))
-    shares, means, covariances = jax.lax.fori_loop(0, _EM_STEPS, step, start)
-    return _students(
-        jnp.append((1 - _BROAD) * shares, _BROAD),
-        jnp.concatenate([means, centre[None]]),
-        jnp.concatenate([covariances, 2 * whole[None]]),
-    )
 
 
 class _State(NamedTuple):
@@ -185,7 +144,7 @@ class _State(NamedTuple):
     losses: Float[Array, "stages n"]
     densities: Float[Array, "stages stages n"]
     """Of every proposal at the draws of every stage."""
-    proposals: _Students
+    proposals: TracedStudents
     temperature: Float[Array, ""]
     arrived: Int[Array, ""]
     best: Int[Array, ""]
@@ -194,9 +153,9 @@ class _State(NamedTuple):
 
 def _sample(target: Target, mean: Array, covariance: Array, key: Array, effort: Effort, at_once: int) -> Sampled:
     """Draws of one target."""
-    key, beta = jax.random.wrap_key_data(key), target.beta
+    beta = jnp.asarray(target.beta)
     d, S, N = len(mean), effort.stages, effort.stage
-    of_stages, of_draws, of_accepting = jax.random.split(key, 3)
+    of_stages, of_draws, of_start = jax.random.split(jax.random.wrap_key_data(key), 3)
 
     def parts(u: Float[Array, " d"]) -> tuple[Array, Array]:
         return log_prior(u, target), total_loss(u, target)
@@ -235,7 +194,7 @@ def _sample(target: Target, mean: Array, covariance: Array, key: Array, effort: 
         arrived = state.arrived + (state.temperature == 1)
         temperature = _temperature(log_weights, max(_ENOUGH * N, 8.0 * d))
         weights = jax.nn.softmax(temperature * log_weights)
-        following = _fit(u.reshape(-1, d), weights, effort.components, jax.random.fold_in(of_stages, S + now))
+        following = fit_traced(u.reshape(-1, d), weights, effort.components, jax.random.fold_in(of_stages, S + now))
         return state._replace(
             proposals=jax.tree.map(lambda a, b: a.at[now + 1].set(b, mode="drop"), state.proposals, following),
             temperature=temperature,
@@ -251,24 +210,46 @@ def _sample(target: Target, mean: Array, covariance: Array, key: Array, effort: 
     proposal = jax.tree.map(lambda a: a[final.best], final.proposals)
     mixed = log_mixture(final)
     weights = final.log_priors - beta * final.losses - mixed
-    first = final.u.reshape(-1, d)[jax.random.categorical(of_accepting, weights.ravel(), shape=(effort.chains,))]
+    first = final.u.reshape(-1, d)[jax.random.categorical(of_start, weights.ravel(), shape=(effort.chains,))]
     drawn = proposal.sample(of_draws, effort.chains * effort.draws)
-    states = jnp.concatenate([first[:, None], drawn.reshape(effort.chains, effort.draws, d)], axis=1)
-    flat = states.reshape(-1, d)
-    log_priors, losses = evaluate(flat)
-    log_ratios = (log_priors - beta * losses - proposal.log_prob(flat)).reshape(effort.chains, -1)
-    uniforms = jnp.log(jax.random.uniform(jax.random.fold_in(of_accepting, 1), log_ratios.shape, minval=1e-300))
-    last, accepted = _accept(log_ratios, uniforms)
+    offered = jnp.concatenate([first[:, None], drawn.reshape(effort.chains, effort.draws, d)], axis=1)
+    flat = offered.reshape(-1, d)
+    log_priors, losses = (part.reshape(effort.chains, -1) for part in evaluate(flat))
+    log_ratios = log_priors - proposal.log_prob(flat).reshape(effort.chains, -1)
+    positions, acceptance, ess = _accepted(offered, losses, log_ratios, beta, key)
     return Sampled(
-        jnp.take_along_axis(states, last[..., None], axis=1),
-        accepted.mean(axis=1),
+        positions,
+        acceptance,
         final.temperature,
-        jnp.minimum(_effective(log_ratios[:, 1:].ravel()), _distinct(last)),
+        ess,
         final.u.reshape(-1, d),
         final.losses.ravel(),
         final.log_priors.ravel(),
         mixed.ravel(),
+        offered,
+        losses,
+        log_ratios,
     )
+
+
+def _accepted(
+    offered: Float[Array, "chains draws+1 d"],
+    losses: Float[Array, "chains draws+1"],
+    log_ratios: Float[Array, "chains draws+1"],
+    beta: Float[Array, ""],
+    key: UInt32[Array, "2"],
+) -> tuple[Float[Array, "chains draws d"], Float[Array, " chains"], Float[Array, ""]]:
+    """Where chains are after each offer, how often they moved, and the effective number of draws."""
+    of_uniforms = jax.random.fold_in(jax.random.wrap_key_data(key), _ACCEPTING)
+    uniforms = jnp.log(jax.random.uniform(of_uniforms, log_ratios.shape, minval=1e-300))
+    log_ratios = log_ratios - beta * losses
+    last, accepted = _accept(log_ratios, uniforms)
+    ess = jnp.minimum(_effective(log_ratios[:, 1:].ravel()), _distinct(last))
+    return jnp.take_along_axis(offered, last[..., None], axis=1), accepted.mean(axis=1), ess
+
+
+def _accepted_stacked(*parts: Array) -> tuple[Array, Array, Array]:
+    return jax.vmap(_accepted)(*parts)
 
 
 def _begin(mean: Float[Array, " d"], covariance: Float[Array, "d d"], effort: Effort) -> _State:
@@ -276,7 +257,7 @@ def _begin(mean: Float[Array, " d"], covariance: Float[Array, "d d"], effort: Ef
     d, S, N, K = len(mean), effort.stages, effort.stage, effort.components + 1
     shares = jnp.full(K, 0.3 / (K - 1)).at[0].set(0.7)
     wide = jnp.where(jnp.arange(K) > 0, _WIDER**2, 1.0)
-    first = _students(shares, jnp.broadcast_to(mean, (K, d)), wide[:, None, None] * covariance)
+    first = traced_students(shares, jnp.broadcast_to(mean, (K, d)), wide[:, None, None] * covariance)
     proposals = jax.tree.map(lambda a: jnp.broadcast_to(a, (S, *a.shape)), first)
     nothing, zero = jnp.zeros((S, N)), jnp.asarray(0)
     return _State(

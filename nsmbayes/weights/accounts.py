@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from nsmbayes._internal.parallel import in_threads
 from nsmbayes.scatter import LocationScatter
 
 _WIDTHS, _WIDE = (0.2, 0.8, 3.2), 10.0  # of the kernels, and of the Cauchy distribution, in robust scales
@@ -32,6 +33,7 @@ _LEAST = 1e-300  # density
 _DOUBT = 0.3  # share of outliers that is assumed at first
 _STEPS = 6  # of expectation maximisation
 _HALF, _BEYOND = 0.5, 2.0  # share of outliers from which on each costs so many nats more
+_CACHED = 20_000  # densities that are worked on at once, since a processor has them at hand
 _LOG_RANGE = 600.0  # nats, relative to a density of one in robust scales, that are told apart
 
 
@@ -84,20 +86,32 @@ class Account(NamedTuple):
             >>> bool(nats[0] > nats[1] + 20), good[0, [0, 99]].round(1).tolist()
             (True, [1.0, 0.0])
         """
+        parts = np.array_split(log_q, max(1, log_q.size // _CACHED))
+        found = in_threads(lambda part: self._explain(part, cost, clean), parts)
+        return Explained(*map(np.concatenate, zip(*found, strict=True)))
+
+    def _explain(self, log_q: Float[np.ndarray, "k n"], cost: float, clean: float) -> Explained:
         n = len(self.alone)
         logs = np.clip(np.nan_to_num(log_q, nan=-np.inf) + self.log_volume, -_LOG_RANGE, _LOG_RANGE)
         q = np.exp(logs)
-        good = (1 - _DOUBT) * q / ((1 - _DOUBT) * q + _DOUBT * self.beside)
-        ours = theirs = left = q
-        for step in range(_STEPS + 1):
-            left = 1 - good
+        others = _DOUBT * self.beside
+        left = others / ((1 - _DOUBT) * q + others)  # 1 - g
+        ours, theirs, total = np.empty_like(q), np.empty_like(q), left.sum(axis=1, keepdims=True)
+        for step in range(_STEPS + 1):  # both densities times the divisor of r, in place: this takes most of the time
             total = left.sum(axis=1, keepdims=True)
             share = (n - total + 0.5) / (n + 1)
-            ours = share * q
-            theirs = (1 - share) * (left.astype(np.float32) @ self.kernels + self.alone) / (total - left + 1)
-            good = ours / (ours + (math.exp(-cost) if step < _STEPS else 1.0) * theirs)
-        k = left.sum(axis=1)
-        nats = np.log(np.maximum(ours + theirs, _LEAST)).sum(axis=1)
+            np.multiply(left, -share, out=ours)
+            ours += share * (total + 1)
+            ours *= q
+            np.add(left.astype(np.float32) @ self.kernels, self.alone, out=theirs)
+            theirs *= (1 - share) * (math.exp(-cost) if step < _STEPS else 1.0)
+            if step == _STEPS:
+                break
+            ours += theirs
+            np.divide(theirs, ours, out=left)
+        k, both = total[:, 0], ours + theirs
+        good = ours / both
+        nats = np.log(np.maximum(both / (total - left + 1), _LEAST)).sum(axis=1)
         nats -= np.log1p(k) + cost * k + _BEYOND * np.maximum(k - _HALF * n, 0)
         if clean == 0:
             return Explained(nats, good)

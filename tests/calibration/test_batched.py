@@ -111,7 +111,7 @@ def test_learning_rates_are_those_of_each_data_set_alone(target):
     rows = batched.Resampling.of(lines.data, WEIGHT)
     many = batched.calibrate_many(calibration, targets, lines.axes, rows, drawn, seed=3)
     for i, (x, found) in enumerate(zip(some, many, strict=True)):
-        problem = Known(lines.prior, setting_of(x).loss(x), len(x), Sampled(*(part[i] for part in drawn)))
+        problem = Known(lines.prior, setting_of(x).loss(x), len(x), drawn.only(i))
         alone = calibration.calibrate(problem, seed=3)
         assert found.status == alone.status
         np.testing.assert_allclose(found.betas, alone.betas)

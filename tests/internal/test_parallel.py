@@ -1,10 +1,13 @@
+import threading
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from nsmbayes._internal import parallel
-from nsmbayes._internal.parallel import map_rows
+from nsmbayes._internal.parallel import call_each, in_order, map_rows
 from nsmbayes._internal.precision import double_precision
 
 traces = 0
@@ -44,3 +47,44 @@ def test_the_device_is_that_of_the_user(monkeypatch):
     assert parallel.device() == "the GPU"
     with jax.default_device(cpu):
         assert parallel.device() == cpu
+
+
+def test_items_are_worked_on_at_once_and_come_in_order():
+    meeting = threading.Barrier(parallel._AT_ONCE, timeout=20)  # reached only by as many threads at once
+    asked = []
+
+    def items():
+        for i in range(3 * parallel._AT_ONCE):
+            asked.append(i)
+            yield i
+
+    def work(i):
+        meeting.wait()
+        time.sleep(0.01 * (7 * i % 5))
+        return 10 * i, parallel.device()
+
+    with jax.default_device("cpu"):
+        found = in_order(work, items())
+        first, on = next(found)
+        assert first == 0
+        assert on == jax.devices("cpu")[0]
+        assert len(asked) <= parallel._AT_ONCE + 1  # no more are taken than are worked on
+        assert [first for first, _ in found] == [10 * i for i in range(1, 3 * parallel._AT_ONCE)]
+
+
+def test_an_error_of_one_item_is_raised_in_its_turn():
+    found = in_order(lambda i: 1 / (2 - i), range(5))
+    assert [next(found), next(found)] == [0.5, 1.0]
+    with pytest.raises(ZeroDivisionError):
+        next(found)
+
+
+def test_threads_compile_a_program_once():
+    before, barrier = traces, threading.Barrier(4, timeout=20)
+
+    def call(i):
+        barrier.wait()
+        return call_each(powers, [(np.full(7, float(i)), np.array(0.0))])[0][0]
+
+    assert list(map(float, in_order(call, range(4)))) == [0.0, 7.0, 14.0, 21.0]
+    assert traces == before + 1

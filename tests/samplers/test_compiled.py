@@ -9,7 +9,15 @@ import nsmbayes as nsm
 from nsmbayes.losses import Loss
 from nsmbayes.priors import unconstrained
 from nsmbayes.samplers import Target
-from nsmbayes.samplers.compiled import Effort, Sampled, Start, reweighted_starts, sample_many, visited_weights
+from nsmbayes.samplers.compiled import (
+    Effort,
+    Sampled,
+    Start,
+    accepted_again,
+    reweighted_starts,
+    sample_many,
+    visited_weights,
+)
 
 PRIOR = unconstrained(nsm.GaussianPrior([0.0, 0.0], [4.0, 4.0]))
 EFFORT = Effort(chains=2, draws=1000)
@@ -38,7 +46,7 @@ def sampled(*targets: tuple[float, ...], seeds, effort=EFFORT, start=None) -> li
     starts = Start(*(np.repeat(part[None], len(targets), 0) for part in start))
     stacked = Target(PRIOR, Bent(*columns[:3]), columns[3])
     found = sample_many(stacked, AXES, starts, np.array(seeds), effort)
-    return [Sampled(*(part[i] for part in found)) for i in range(len(targets))]
+    return [found.only(i) for i in range(len(targets))]
 
 
 def test_gaussian_targets_together():
@@ -73,7 +81,7 @@ def test_a_bent_target_and_another_learning_rate():
         if beta == 1:
             flat = found.positions.reshape(-1, 2)
             np.testing.assert_allclose([(flat[:, 0] ** 2).mean(), flat[:, 1].mean()], exact, rtol=0.15)
-    mean, covariance = reweighted_starts(Sampled(*(part[None] for part in found)), np.ones(1))
+    mean, covariance = reweighted_starts(found.only(None), np.ones(1))
     weights = visited_weights(found, 1.0)
     np.testing.assert_allclose(mean[0], weights @ found.visited, atol=1e-12)
     np.testing.assert_allclose(covariance[0], np.cov(found.visited.T, aweights=weights, ddof=0), atol=1e-12)
@@ -110,8 +118,8 @@ def test_a_planted_bug_is_caught(wrong, monkeypatch):
     """A proposal whose density is off by a factor that depends on the place: variances are no longer right."""
     from nsmbayes.samplers import compiled
 
-    right = compiled._Students.log_prob
-    monkeypatch.setattr(compiled._Students, "log_prob", lambda self, u: right(self, u) * wrong)
+    right = compiled.TracedStudents.log_prob
+    monkeypatch.setattr(compiled.TracedStudents, "log_prob", lambda self, u: right(self, u) * wrong)
     [found] = sampled((50.0, 0.5), seeds=[0], effort=Effort(chains=2, draws=1001))
     assert not np.allclose(found.positions.reshape(-1, 2).var(axis=0), 1 / 50.25, rtol=0.15)
 
@@ -122,3 +130,34 @@ def test_chains_that_stay_in_a_state_are_worth_little():
 
     last = jnp.asarray([[1, 2, 3, 4], [0, 0, 0, 0]])
     np.testing.assert_allclose(compiled._distinct(last), 64 / (4 + 16))
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_same_proposals_serve_another_learning_rate(on_gpu, monkeypatch):
+    """Means within five standard errors, variances within 15 %, as above; and not those of the first learning rate."""
+    from nsmbayes.samplers import compiled
+
+    monkeypatch.setattr(compiled, "on_processor", lambda: not on_gpu)
+    sizes, places, betas = np.array([5.0, 50.0]), np.array([-1.0, 0.5]), np.array([0.7, 0.6])
+    first = sampled(*zip(sizes, places, strict=True), seeds=[0, 1])
+    stacked = Sampled(*map(np.stack, zip(*first, strict=True)))
+    again = accepted_again(stacked, betas, np.array([5, 6]))
+    assert again.positions.shape == stacked.positions.shape
+    for i, (n, m, beta) in enumerate(zip(sizes, places, betas, strict=True)):
+        variance, flat = 1 / (beta * n + 0.25), again.positions[i].reshape(-1, 2)
+        np.testing.assert_allclose(flat.mean(axis=0), [beta * n * m * variance, 0], atol=5 * np.sqrt(variance / 500))
+        np.testing.assert_allclose(flat.var(axis=0), variance, rtol=0.15)
+        assert not np.allclose(first[i].positions.reshape(-1, 2).var(axis=0), variance, rtol=0.15)
+        assert 400 < again.ess[i] < first[i].ess
+        states = {tuple(u) for u in again.offered[i].reshape(-1, 2)}
+        assert all(tuple(u) in states for u in flat)
+
+
+def test_some_of_many_are_replaced():
+    first, other = (
+        Sampled(*map(np.stack, zip(*sampled((5.0, m), (9.0, m), seeds=[0, 1]), strict=True))) for m in (0, 1)
+    )
+    replaced = first.replaced(np.array([1]), other.only([0]))
+    for part, before, new in zip(replaced, first, other, strict=True):
+        np.testing.assert_array_equal(part[0], before[0])
+        np.testing.assert_array_equal(part[1], new[0])
