@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -33,6 +34,11 @@ def device() -> Any:
 def on_processor() -> bool:
     """Whether computations run on the processor, which prefers many rows one by one; a GPU wants them at once."""
     return device().platform == "cpu"
+
+
+def by_processor() -> AbstractContextManager[Any]:
+    """Within, computations run on the processor even where there is a GPU, which is slower with small ones."""
+    return nullcontext() if on_processor() else jax.default_device(jax.devices("cpu")[0])
 
 
 def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> Any:

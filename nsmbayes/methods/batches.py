@@ -1,12 +1,13 @@
 """Posteriors of very many data sets of one column: every step for many of them at once."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.caller import warn_user
@@ -23,7 +24,7 @@ from nsmbayes.calibration import (
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.cells import MANY_IN_LINE
-from nsmbayes.losses.lines import LineLosses, Whitened, line_losses
+from nsmbayes.methods.line_targets import LineTargets
 from nsmbayes.methods.pool import Pool
 from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch, SampledPosterior
 from nsmbayes.posteriors.base import Provenance
@@ -32,29 +33,13 @@ from nsmbayes.samplers import AdaptiveSampler, Draws, Target, diagnose
 from nsmbayes.samplers.compiled import (
     Effort,
     Sampled,
-    Start,
-    accepted_again,
-    reweighted_starts,
-    sample_many,
     visited_weights,
 )
 from nsmbayes.samplers.independence import FEW
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight, Weighting
 
-_TOGETHER, _TOGETHER_ON_GPU = 128, 1024  # data sets that are sampled at once
 _MANY = 8  # data sets: fewer are not worth the compilation
-_FEW_ON_GPU = 256  # data sets for which there is a smaller program
-_ENOUGH, _LEAST = 0.25, 0.1  # effective share of the draws below which they are drawn again, and which is no posterior
-_AGAIN = 1 << 40  # added to seeds where chains accept other proposals
-_WIDER = 1.5  # than what was found is the start of another attempt
-_ON_GPU = {"stage": 192, "stages": 6}  # all data sets have as many stages there: fewer, and larger
-_THOROUGH = {"stage": 288, "stages": 4, "components": 5}  # a third attempt, which is cheap on a GPU
-
-
-def together() -> int:
-    """How many data sets should be sampled at once."""
-    return _TOGETHER if on_processor() else _TOGETHER_ON_GPU
 
 
 def can_batch(datasets: Sequence[Any], d_x: int, dim: int, sampler: Any, calibration: Any) -> bool:
@@ -89,113 +74,6 @@ def data_set(number: int) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"Data set {number} of `datasets`: {error}") from None
-
-
-class Lines(NamedTuple):
-    """Some data sets of one column, and their losses."""
-
-    prior: UnconstrainedPrior
-    weight: Weight
-    data: Whitened
-    losses: LineLosses
-    starts: Start
-    effort: Effort
-    seed: int
-
-    @classmethod
-    def of(
-        cls,
-        prior: UnconstrainedPrior,
-        weight: Weight,
-        noise_levels: tuple[float, ...],
-        x: list[Float[np.ndarray, "_ 1"]],
-        centres: list[LocationScatter],
-        pool: Pool,
-        effort: Effort,
-        seed: int,
-    ) -> "Lines":
-        """With their losses, and with the weighted likelihood of a part of the rows to say where posteriors are."""
-        location = np.array([np.asarray(one.location).item() for one in centres])
-        data = Whitened.of(x, location, np.array([np.asarray(one.factor).item() for one in centres]))
-        effort = effort if on_processor() else effort._replace(**_ON_GPU)
-        starts = pool.starts(x, data.counts(weight), seed, together())
-        return cls(prior, weight, data, line_losses(pool.density, weight, noise_levels, data), starts, effort, seed)
-
-    @double_precision
-    def sample(
-        self, betas: Float[np.ndarray, " k"], drawn: Sampled | None = None
-    ) -> tuple[Sampled, Bool[np.ndarray, " k"]]:
-        """Draws of every posterior at its learning rate, and whether the sampler has arrived there.
-
-        With what was `drawn` at other learning rates, from the same proposals. What has few effective draws is drawn
-        again, from what was found.
-        """
-        everything = np.arange(len(self.losses))
-        if drawn is None:
-            kept = self._drawn(everything, betas, self.starts, self.effort, self.seed)
-        else:
-            kept = accepted_again(drawn, betas, self.seed + _AGAIN + everything)
-        worth = self._worth(kept)
-        efforts = [self.effort] + [self.effort._replace(**_THOROUGH)] * (not on_processor())
-        todo, latest = everything, kept
-        for attempt, effort in enumerate(efforts, 1 if drawn is None else len(efforts) + 1):
-            low = self._worth(latest) < _ENOUGH
-            if not low.any():
-                break
-            todo, latest = todo[low], latest.only(low)
-            means, covariances = reweighted_starts(latest, betas[todo])
-            starts = Start(means, _WIDER * covariances)
-            latest = self._drawn(todo, betas[todo], starts, effort, self.seed + 1000 * attempt)
-            now = self._worth(latest)
-            better = now >= worth[todo]
-            worth[todo[better]] = now[better]
-            if better.any():
-                kept = kept.replaced(todo[better], latest.only(better))
-        return kept, worth >= _LEAST
-
-    def _worth(self, drawn: Sampled) -> Float[np.ndarray, " k"]:
-        """The effective share of the draws; nothing where the sampler has not arrived."""
-        return np.where(drawn.temperature == 1, drawn.ess / (self.effort.chains * self.effort.draws), 0.0)
-
-    @property
-    def axes(self) -> Any:
-        """Which arrays of `targets` have a row for each data set."""
-        return Target(None, self.losses.axes, 0)  # pyright: ignore[reportArgumentType]
-
-    def targets(self, some: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"]) -> Target:
-        """The posteriors of some data sets, stacked."""
-        return Target(self.prior, self.losses.only(some).stacked, betas)
-
-    def _drawn(
-        self, some: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"], starts: Start, effort: Effort, seed: int
-    ) -> Sampled:
-        """Draws of the posteriors of some data sets, in calls of few different shapes."""
-        parts: list[tuple[np.ndarray, Sampled]] = []
-        for places in self._alike(some):
-            mine = some[places]
-            found = sample_many(
-                self.targets(mine, betas[places]),
-                self.axes,
-                Start(starts.mean[places], starts.covariance[places]),
-                seed + mine,
-                effort,
-            )
-            parts.append((places, found))
-        if len(parts) == 1:  # large arrays, which are not copied
-            return parts[0][1].only(slice(len(some)))
-        order = np.concatenate([places for places, _ in parts])
-        first = np.unique(order, return_index=True)[1]  # without those that are there to fill up
-        return Sampled(*(np.concatenate(each)[first] for each in zip(*(found for _, found in parts), strict=True)))
-
-    def _alike(self, some: Int[np.ndarray, " k"]) -> Iterator[Int[np.ndarray, " _"]]:
-        """Places of data sets with as many rows; on a GPU of all, filled up with repeats."""
-        if on_processor():
-            rows = self.losses.rows[some]
-            yield from (np.flatnonzero(rows == size) for size in np.unique(rows))
-            return
-        size = _FEW_ON_GPU if len(some) <= _FEW_ON_GPU else _TOGETHER_ON_GPU
-        for start in range(0, len(some), size):
-            yield np.minimum(np.arange(start, start + size), len(some) - 1)
 
 
 class Block(NamedTuple):
@@ -252,7 +130,7 @@ class BatchRecipe(NamedTuple):
     def _sampled(self, block: Block) -> list[Part]:
         """Each at its learning rate."""
         seed = self.seed + block.number
-        lines = Lines.of(
+        lines = LineTargets.of(
             self.prior, self.weight, self.noise_levels, block.used, block.centres, self.pool, self.effort, seed
         )
         first = self.beta or (1.0 if self.calibration is None else self.calibration.largest)
@@ -286,7 +164,7 @@ class BatchRecipe(NamedTuple):
         betas = [part.beta if part.arrived else alone[i].beta for i, part in enumerate(parts)]
         return PosteriorBatch(tuple(draws), np.array(betas), build)
 
-    def _calibrated(self, lines: Lines, drawn: Sampled) -> list[CalibrationResult]:
+    def _calibrated(self, lines: LineTargets, drawn: Sampled) -> list[CalibrationResult]:
         assert self.calibration is not None
         everything = np.arange(len(lines.losses))
         targets = lines.targets(everything, np.full(len(everything), self.calibration.largest))
@@ -340,7 +218,7 @@ def _weighted(
     theta: Float[np.ndarray, "k *draws d"], weights: Float[np.ndarray, "k m"] | None = None
 ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
     """Means, and covariances that are regular also where very few draws carry the weight."""
-    theta = theta.reshape(len(theta), -1, theta.shape[-1])
+    theta = theta.reshape(len(theta), math.prod(theta.shape[1:-1]), theta.shape[-1])
     weights = np.full(theta.shape[:2], 1 / theta.shape[1]) if weights is None else weights
     means = (weights[:, None] @ theta)[:, 0]
     offsets = theta - means[:, None]

@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from nsmbayes._internal import checks
 from nsmbayes._internal.caller import warn_user
+from nsmbayes._internal.parallel import by_processor
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.processor import one_blas_thread
 from nsmbayes._internal.waiting import waiting
@@ -18,8 +19,9 @@ from nsmbayes.calibration import InterpolatedProblem, PathCalibration
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NLELoss, NSMSetting
 from nsmbayes.losses.pieces import Piece
-from nsmbayes.methods.batches import BatchRecipe, Block, Part, can_batch, data_set, together, warn_of_outside
+from nsmbayes.methods.batches import BatchRecipe, Block, Part, can_batch, data_set, warn_of_outside
 from nsmbayes.methods.likelihood import observed
+from nsmbayes.methods.line_targets import together
 from nsmbayes.methods.nsm_bayes import NSMBayes
 from nsmbayes.methods.pool import Pool
 from nsmbayes.posteriors import (
@@ -174,18 +176,17 @@ class NSMBayesAmortised(NSMBayes):
             NOT_ASKED if self.excess is not None else "",
             seed,
         )
-        starts = range(0, len(datasets), together())
-        blocks = (self._block(datasets[start : start + together()], start, weight, seed) for start in starts)
+        size = together(len(datasets))
+        starts = range(0, len(datasets), size)
+        blocks = (self._block(datasets[start : start + size], start, weight, seed) for start in starts)
         parts: list[Part] = []
         for block in recipe.parts(blocks):
             parts += block
             bar.update(len(block))
         warn_of_outside([part.x for part in parts], self.x_range)
-        alone = {
-            i: self._build(part.x, **options, excess=False, sampler=sampler)
-            for i, part in enumerate(parts)
-            if not part.arrived
-        }
+        left = {i: part.x for i, part in enumerate(parts) if not part.arrived}
+        with by_processor():
+            alone = {i: self._build(x, **options, excess=False, sampler=sampler) for i, x in left.items()}
         return recipe.collected(parts, alone)
 
     def _block(self, datasets: Sequence[Any], number: int, weight: Weight, seed: int) -> Block:

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpyro.distributions import biject_to, constraints
 
+from nsmbayes._internal.parallel import by_processor
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.priors.convert import as_prior
@@ -112,7 +113,7 @@ def _units(spread: Float[np.ndarray, " d"]) -> Float[Array, " d"]:
 def constrain_rows(prior: UnconstrainedPrior, positions: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
     """Rows of unconstrained positions, mapped to the user's space."""
     rows = positions.reshape(-1, positions.shape[-1])
-    with jax.default_device(jax.devices("cpu")[0]):  # to move many rows to a GPU and back takes longer
+    with by_processor():  # to move many rows to a GPU and back takes longer
         return np.asarray(_constrained(prior, jnp.asarray(rows))).reshape(positions.shape)
 
 

@@ -12,8 +12,8 @@ from nsmbayes.calibration import PathCalibration, SampledProblem, SurrogateTest,
 from nsmbayes.losses import NSMSetting
 from nsmbayes.losses.lines import Whitened, line_losses
 from nsmbayes.losses.noise_levels import DEFAULT_NOISE_LEVELS
-from nsmbayes.methods import batches
-from nsmbayes.methods.batches import Lines
+from nsmbayes.methods import batches, line_targets
+from nsmbayes.methods.line_targets import LineTargets
 from nsmbayes.methods.pool import Pool
 from nsmbayes.priors import unconstrained
 from nsmbayes.samplers import AdaptiveSampler, Draws, Target, compiled
@@ -76,7 +76,7 @@ def lines_of(some):
     prior = unconstrained(nsm.GaussianPrior([0.0, 0.0], [1.0, 1.0]))
     centres = [setting_of(x).weighting.centre for x in some]
     pool = Pool.of(prior, skewed(1), 0)
-    return Lines.of(prior, WEIGHT, DEFAULT_NOISE_LEVELS, some, centres, pool, Effort(2, 300), 0)
+    return LineTargets.of(prior, WEIGHT, DEFAULT_NOISE_LEVELS, some, centres, pool, Effort(2, 300), 0)
 
 
 class Known(SampledProblem):
@@ -121,18 +121,30 @@ def test_learning_rates_are_those_of_each_data_set_alone(target):
         assert min(each.beta for each in many) < 1
 
 
+def test_proposals_serve_other_learning_rates():
+    """Within 0.25 sd and 20 % of chains that were run for them, of about 300 effective draws each."""
+    lines, betas = lines_of(sets()), np.array([0.8, 0.5, 0.9])
+    again, arrived = lines.sample(betas, lines.sample(np.ones(3))[0])
+    direct, _ = lines.sample(betas)
+    assert arrived.all()
+    found, expected = (each.positions.reshape(3, -1, 2) for each in (again, direct))
+    spread = expected.std(axis=1)
+    np.testing.assert_allclose((found.mean(axis=1) - expected.mean(axis=1)) / spread, 0, atol=0.25)
+    np.testing.assert_allclose(found.std(axis=1), spread, rtol=0.2)
+
+
 def test_on_a_gpu_data_sets_are_stacked(monkeypatch):
     """The path of a GPU, taken on a processor: losses in single precision, the same posteriors and learning rates."""
     some, calibration = sets(), PathCalibration(bootstraps=60, target=0.9, grid=5)
     few = {"stage": 96, "stages": 6}
-    monkeypatch.setattr(batches, "_ON_GPU", few)
-    monkeypatch.setattr(batches, "_THOROUGH", few)
-    monkeypatch.setattr(batches, "_FEW_ON_GPU", 4)
-    monkeypatch.setattr(batches, "_TOGETHER_ON_GPU", 64)
+    monkeypatch.setattr(line_targets, "_ON_GPU", few)
+    monkeypatch.setattr(line_targets, "_THOROUGH", few)
+    monkeypatch.setattr(line_targets, "_FEW_ON_GPU", 4)
+    monkeypatch.setattr(line_targets, "_TOGETHER_ON_GPU", 64)
     monkeypatch.setattr(batched, "_SETS_ON_GPU", 2)
     found = []
     for on_gpu in (False, True):
-        for module in (batches, batched, compiled):
+        for module in (batches, line_targets, batched, compiled):
             monkeypatch.setattr(module, "on_processor", lambda on_gpu=on_gpu: not on_gpu)
         lines = lines_of(some)
         drawn, arrived = lines.sample(np.ones(3))

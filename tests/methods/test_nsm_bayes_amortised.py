@@ -221,6 +221,28 @@ def test_many_data_sets_at_once_are_those_one_by_one():
 
 
 @pytest.mark.slow
+def test_blocks_of_a_gpu_are_put_together_in_order(monkeypatch):
+    """The path of a GPU, taken on a processor, at calibrated rates; tolerances as above, for half as many draws."""
+    from nsmbayes.calibration import batched
+    from nsmbayes.losses import lines
+    from nsmbayes.methods import batches, line_targets
+    from nsmbayes.samplers import compiled
+
+    own = _batch_method(excess=None, calibration=PathCalibration(bootstraps=20, largest=0.8))
+    sets = [skewed_data(1, n, seed=n) for n in (30, 31, 40, 50, 60, 70, 80, 90, 91)]
+    expected = own.build_posteriors(sets, draws=250, progress=False)
+    for module in (batches, line_targets, lines, batched, compiled):
+        monkeypatch.setattr(module, "on_processor", lambda: False)
+    for name, size in (("_FEW_ON_GPU", 4), ("_ON_GPU", {"stage": 96, "stages": 6}), ("_THOROUGH", {"components": 4})):
+        monkeypatch.setattr(line_targets, name, size)
+    monkeypatch.setattr(batched, "_SETS_ON_GPU", 2)
+    batch = own.build_posteriors(sets, draws=250, progress=False)
+    spread = np.sqrt(np.einsum("kii->ki", expected.covariance))
+    np.testing.assert_allclose(batch.beta, expected.beta, rtol=0.5)
+    np.testing.assert_allclose((batch.mean - expected.mean) / spread, 0, atol=0.35)
+
+
+@pytest.mark.slow
 def test_many_data_sets_are_calibrated_each():
     own = _batch_method(excess=None)
     sets = np.stack([skewed_data(1, 40, seed=seed) for seed in range(8)])
@@ -234,10 +256,10 @@ def test_many_data_sets_are_calibrated_each():
 
 @pytest.mark.slow
 def test_where_the_sampler_does_not_arrive_data_sets_are_built_alone(monkeypatch):
-    from nsmbayes.methods import batches
+    from nsmbayes.methods import line_targets
 
-    monkeypatch.setattr(batches, "_ENOUGH", 2.0)
-    monkeypatch.setattr(batches, "_LEAST", 2.0)
+    monkeypatch.setattr(line_targets, "_ENOUGH", 2.0)
+    monkeypatch.setattr(line_targets, "_LEAST", 2.0)
     own = _batch_method(excess=None, calibration=PathCalibration(bootstraps=20))
     sets = [skewed_data(1, 30, seed=seed) for seed in range(8)]
     batch = own.build_posteriors(sets, draws=250, progress=False)
