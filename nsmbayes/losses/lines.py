@@ -21,7 +21,7 @@ from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.weights import Weight
 
 _FARTHEST = 1e4  # scales from the centre beyond which a place is no longer told from another
-_ROWS, _ROWS_ON_GPU = 8, 32  # rows of points come in multiples of this
+_ROWS, _ROWS_ON_GPU = 8, 16  # rows of points come in multiples of this
 
 
 class LineLoss(Loss):

@@ -163,14 +163,15 @@ class NSMBayesAmortised(NSMBayes):
     def _batch(self, datasets: Sequence[Any], options: dict[str, Any], sampler: Sampler, bar: Any) -> PosteriorBatch:
         beta, seed = checks.optional_positive(options["beta"], "beta"), checks.integer(options["seed"], "seed")
         prior, weight = self._support(options["prior"]), self._weight(np.empty((1, 1)), options["weight"])
+        calibration = cast(PathCalibration | None, self.calibration if beta is None else None)
         recipe = BatchRecipe(
             prior,
             Pool.of(prior, self._mixture, seed),
             weight,
             self.noise_levels,
-            Effort(sampler.chains, sampler.draws),
+            Effort(sampler.chains, sampler.draws, offers=calibration is not None),
             beta,
-            cast(PathCalibration | None, self.calibration if beta is None else None),
+            calibration,
             self.surrogate_test,
             self._provenance(),
             NOT_ASKED if self.excess is not None else "",

@@ -36,6 +36,8 @@ class Effort(NamedTuple):
     stages: int = 12
     """Stages, at most."""
     components: int = 3
+    offers: bool = False
+    """Whether what chains were offered is kept, which `accepted_again` needs."""
 
 
 class Start(NamedTuple):
@@ -61,7 +63,10 @@ class Sampled(NamedTuple):
     log_proposals: Float[Any, "*k total"]
     """Log density of the mixture of all proposals; infinite for places that were not used."""
     offered: Float[Any, "*k chains draws+1 d"]
-    """The states that chains were offered, whether they moved there or not; the first is where they began."""
+    """The states that chains were offered, whether they moved there or not; the first is where they began.
+
+    Nothing unless that is kept.
+    """
     offered_losses: Float[Any, "*k chains draws+1"]
     offered_log_ratios: Float[Any, "*k chains draws+1"]
     """Log density of the prior there, less that of the proposal."""
@@ -217,6 +222,8 @@ def _sample(target: Target, mean: Array, covariance: Array, key: Array, effort: 
     log_priors, losses = (part.reshape(effort.chains, -1) for part in evaluate(flat))
     log_ratios = log_priors - proposal.log_prob(flat).reshape(effort.chains, -1)
     positions, acceptance, ess = _accepted(offered, losses, log_ratios, beta, key)
+    if not effort.offers:
+        offered, losses, log_ratios = offered[:, :0], losses[:, :0], log_ratios[:, :0]
     return Sampled(
         positions,
         acceptance,

@@ -76,7 +76,7 @@ def lines_of(some):
     prior = unconstrained(nsm.GaussianPrior([0.0, 0.0], [1.0, 1.0]))
     centres = [setting_of(x).weighting.centre for x in some]
     pool = Pool.of(prior, skewed(1), 0)
-    return LineTargets.of(prior, WEIGHT, DEFAULT_NOISE_LEVELS, some, centres, pool, Effort(2, 300), 0)
+    return LineTargets.of(prior, WEIGHT, DEFAULT_NOISE_LEVELS, some, centres, pool, Effort(2, 300, offers=True), 0)
 
 
 class Known(SampledProblem):

@@ -20,7 +20,7 @@ from nsmbayes.samplers.compiled import (
 )
 
 PRIOR = unconstrained(nsm.GaussianPrior([0.0, 0.0], [4.0, 4.0]))
-EFFORT = Effort(chains=2, draws=1000)
+EFFORT = Effort(chains=2, draws=1000, offers=True)
 
 
 class Bent(Loss):
@@ -151,6 +151,15 @@ def test_the_same_proposals_serve_another_learning_rate(on_gpu, monkeypatch):
         assert 400 < again.ess[i] < first[i].ess
         states = {tuple(u) for u in again.offered[i].reshape(-1, 2)}
         assert all(tuple(u) in states for u in flat)
+
+
+def test_what_is_offered_is_kept_if_asked_for():
+    [kept], [not_kept] = (
+        sampled((5.0, 1.0), seeds=[0], effort=EFFORT._replace(offers=offers)) for offers in (True, False)
+    )
+    np.testing.assert_array_equal(kept.positions, not_kept.positions)
+    assert kept.offered.shape == (2, 1001, 2)
+    assert not_kept.offered.size == not_kept.offered_losses.size == 0
 
 
 def test_some_of_many_are_replaced():
