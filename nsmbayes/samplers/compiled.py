@@ -76,8 +76,8 @@ class Sampled(NamedTuple):
         return Sampled(*(part[some] for part in self))
 
     def replaced(self, some: Int[np.ndarray, " m"], others: "Sampled") -> "Sampled":
-        """With other draws of some targets."""
-        parts = [np.require(part, requirements="W") for part in self]  # copied only if they belong to JAX
+        """With other draws of some targets, in the same arrays where these can be written to."""
+        parts = [np.require(part, requirements="W") for part in self]  # JAX's cannot
         for part, other in zip(parts, others, strict=True):
             part[some] = other
         return Sampled(*parts)
