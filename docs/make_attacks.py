@@ -14,35 +14,35 @@ RESULTS, PAGE = DOCS.parent / "attacks" / "results", DOCS / "attacks.md"
 _METHODS = {"nsm-bayes": "NSM-Bayes", "nsm-bayes-amortised": "NSM-Bayes-amortised", "nsm-bayes-conj": "NSM-Bayes-conj"}
 _INTRODUCTION = """# Attacks
 
-What was thrown at the package, and what came of it. `python -m attacks models` (or `files`, `kills`, `soak`,
-`replacements-nsm-bayes`, ...) does it again, with a `--count` and a `--seed`, and stores its counts in
-`attacks/results`, from which this page is written. A small sample of each is part of the tests.
+This page lists attacks on the package and their outcomes. `python -m attacks models` (or `files`, `kills`, `soak`,
+`replacements-nsm-bayes`, ...) repeats an attack, with a `--count` and a `--seed`, and stores its counts in
+`attacks/results`, from which this page is written. A small sample of each attack is part of the tests.
 
-| attack | tried | what came of it | failures |
+| attack | tried | outcomes | failures |
 |---|---|---|---|
 """
 _ABOUT = """
 - **models**: folders of models, posteriors and statistics with other values, types, shapes and sizes; the attacker
-  knows the format and corrects every checksum, which is no signature. Each is refused with a sentence, within a
-  second of processor time and 100 MB, or is whole: finite, saved again and used (NSM-Bayes-conj builds a posterior,
-  posteriors are summarised). Anything executed or sent is a failure.
-- **files**: CSV files as nobody should write them. Each is read as exactly the numbers that it was made from, or
-  refused.
+  knows the format and corrects every checksum (a checksum is not a signature). Each folder is either refused with a
+  message, within a second of processor time and 100 MB, or is valid: its numbers are finite, it can be saved again and
+  used (NSM-Bayes-conj builds a posterior, posteriors are summarised). If anything is executed or sent, that is a
+  failure.
+- **files**: badly formatted CSV files. Each is read as exactly the numbers from which it was made, or refused.
 - **kills**: SIGKILL at a random moment while a model is overwritten, trained, used by `nsmbayes infer --out`, or in
-  `nsmbayes reproduce`, which is then taken up until it ends and compared with a run that nobody killed.
-- **soak**: posteriors in one process, then as many in eight threads: the same numbers each time, and memory stays
-  flat.
-- **replacements**: rows of a data set of 40 are replaced by anything, and everything is fitted again, at a fixed
-  learning rate.
+  `nsmbayes reproduce`, which is then resumed until it ends and compared with a run that was not killed.
+- **soak**: posteriors in one process, then as many in eight threads: the numbers must be the same each time, and the
+  memory must not grow.
+- **replacements**: rows of a data set of 40 are replaced by arbitrary values, and everything is fitted again, at a
+  fixed learning rate.
 """
 _REPLACEMENTS = """
 ## How far replaced rows move a posterior
 
 The largest shift of a posterior mean, in posterior standard deviations of the clean data, with location, scatter,
 factors by number and draws fitted again: one row, or up to 30 % of the rows in a cluster, on both sides, or
-scattered. Rows that are near can move a posterior, as they should: they are data. A failure is a row more than
+scattered. Rows near the bulk can move a posterior, as they should: they are data. A failure is a row more than
 1,000 scales away that moves a certified posterior by more than two standard deviations (losing one row can move it
-by about 0.9), or several that are far and move it by three without a warning.
+by about 0.9), or several distant rows that move it by three without a warning.
 
 | method | kind | up to 1 scale | 1 to 10 | 10 to 1,000 | beyond |
 |---|---|---|---|---|---|
@@ -50,7 +50,7 @@ by about 0.9), or several that are far and move it by three without a warning.
 _CAMPAIGNS = """
 ## Killed campaigns
 
-A campaign of a slow simulator, compared bit by bit with an undisturbed one (`python -m bench.kills`).
+A campaign of a slow simulator, compared bit by bit with one that was not killed (`python -m bench.kills`).
 
 | killed | how often | committed batches lost or changed | rows failed | arrays equal |
 |---|---|---|---|---|
@@ -108,7 +108,7 @@ def _bound(label: str, detail: dict[str, Any]) -> str:
     if detail["influence_bound"] is None:
         return f"\n{label} was not certified.\n"
     return (
-        f"\n{label}: with the weight as it stands one replaced row gave a divergence of at most "
+        f"\n{label}: with the weight held fixed one replaced row gave a divergence of at most "
         f"{detail['largest_divergence_weight_as_it_stands']:.2g}, where {detail['influence_bound']:.3g} is certified.\n"
     )
 

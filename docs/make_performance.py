@@ -81,7 +81,7 @@ GROWTHS = (
     Growth(
         "columns",
         "Columns of x",
-        "Training a mixture density network of x = A theta + noise, compilation apart.",
+        "Training a mixture density network of x = A theta + noise, without compilation.",
         "columns d_x",
         "us per simulation and epoch",
         2.0,
@@ -128,7 +128,7 @@ GROWTHS = (
         "data sets",
         "seconds of processor time",
         1.0,
-        "each has a location, a scatter and sums of its own",
+        "each has its own location, scatter and sums",
         _curves(_curve("NSM-Bayes-conj", "datasets", "cpu_s")),
     ),
 )
@@ -138,13 +138,13 @@ def page() -> str:
     """The whole page."""
     parts = [
         "# Performance",
-        "Made by `python docs/make_performance.py` from what `make bench` measured. `nsmbayes bench` says in a minute "
-        "or two what your own machine does; `make bench-check` compares it with a baseline that "
+        "Made by `python docs/make_performance.py` from the measurements of `make bench`. `nsmbayes bench` measures "
+        "your own machine in a minute or two; `make bench-check` compares it with a baseline that "
         "`python -m bench.check --store` stored before.",
-        "Compiled programs are kept in your cache folder (`~/.cache/nsmbayes` on Linux), so that the next process "
-        "compiles almost nothing. `NSMBAYES_CACHE=off` switches this off, and a path moves it. It is JAX's persistent "
-        "compilation cache: a folder that you chose for JAX yourself is left as it is. Measurements here are without "
-        "it.",
+        "Compiled programs are kept in your cache folder (`~/.cache/nsmbayes` on Linux), so the next process "
+        "compiles almost nothing. `NSMBAYES_CACHE=off` switches this off, and a path moves the folder. It is JAX's "
+        "persistent compilation cache: if you have set a folder for JAX yourself, it is not changed. The measurements "
+        "here do not use the cache.",
     ]
     parts += scale_section(STUDY)
     for part in (_growth, _beside_sbi, _held_out, _devices, _memory):
@@ -258,8 +258,9 @@ def _held_out() -> list[str]:
     sizes = document["sizes"]
     return [
         "## Held-out density",
-        f"Eight summaries of a noisy predator and its prey, four parameters, {sizes['simulations']:,} simulations, the "
-        f"mean log density of {sizes['held_out']:,} others; each trained to its default's end. {_where(document)}",
+        f"Eight summaries of a noisy predator-prey model with four parameters, {sizes['simulations']:,} simulations: "
+        f"the mean log density of {sizes['held_out']:,} others, each trained with its default settings. "
+        f"{_where(document)}",
         table(["what", "held-out log density", "more than sbi's", "epochs", "processor time"], cells),
     ]
 

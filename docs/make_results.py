@@ -29,7 +29,8 @@ _BETTER_MODEL = (
 )
 _MOMENTS = "[sample moments](#the-scatter-behind-the-weight-on-g-and-k-data-robust-and-not) in place of the robust ones"
 _INFLATED = (
-    "outliers inflate the sample scatter, by which all else is measured here, and with a plateau weight they then count"
+    "outliers inflate the sample scatter, which is the unit of all distances here; a plateau weight then gives them "
+    "weight"
 )
 _PRIOR = "the paper's figure is the prior's, as said below"
 REASONS = {
@@ -41,16 +42,16 @@ REASONS = {
     ),
     ("gnk", "npl-mmd", "default"): (
         "the descents start at the mean of the prior instead of far away, with a falling learning rate of 0.1 instead "
-        "of a constant one of 1. Ten steps, which is what the budget allows, do not take them far from there or from "
-        "each other: the error is small because the prior is near the truth, and no region is large enough"
+        "of a constant one of 1. In ten steps, which is what the budget allows, they do not move far from there or "
+        "from each other: the error is small because the prior is near the truth, and no region is large enough"
     ),
     ("gnk", "npl-mmd", "paper"): (
         "we do not know why the published coverage is lower. The descents start where those of the published code do. "
         "Draws that share random numbers would be [narrow](baselines.md#what-each-assumes-and-when-it-breaks)"
     ),
     ("sir", "nsm-bayes-conj", "paper"): (
-        "the calibration ends at its smallest learning rate; the published error is about what we have near the rate "
-        "that it starts from ([errata](errata.md#calibration))"
+        "the calibration ends at its smallest learning rate; the published error is about what we get near the rate "
+        "from which it starts ([errata](errata.md#calibration))"
     ),
     ("sir-ablation", "nsm-bayes-conj, sample", "default"): _PRIOR,
     ("sir-ablation", "nsm-bayes-conj, sample, one level", "default"): _PRIOR,
@@ -62,30 +63,30 @@ REASONS = {
 
 ABOUT = {
     "gnk": (
-        "A guarantee is a proof that outliers cannot carry the posterior away, as the paper's Table 1 has it; what is "
-        "certified of a fitted network is another matter ([guarantees](guarantees.md)). With our choices MMD² is taken "
-        "to the exact posterior given the data before contamination, so that it cannot be compared with the paper's, "
-        "which is to NLE, as with `--preset paper`. The weights were chosen on other g-and-k data sets, "
-        "[some of them contaminated in the same way](noise-levels.md#the-cutoff-radius). What explains the "
-        "numbers of each of the other methods is in [the other robust methods](baselines.md)."
+        "As in the paper's Table 1, a guarantee is a proof that outliers cannot move the posterior without bound; what "
+        "is certified for a fitted network is a different question ([guarantees](guarantees.md)). With our choices "
+        "MMD² is taken to the exact posterior given the data before contamination, so it cannot be compared with the "
+        "paper's, which is taken to NLE, as with `--preset paper`. The weights were chosen on other g-and-k data sets, "
+        "[some of them contaminated in the same way](noise-levels.md#the-cutoff-radius). The numbers of the other "
+        "methods are explained in [the other robust methods](baselines.md)."
     ),
     "sir": "MMD² is taken to NLE on the clean data with the same network.",
     "sir-heavy": "Standard Cauchy noise is added to the summaries; the paper shows a figure and prints no numbers.",
     "sir-ablation": (
         "*Sample* replaces the robust location and scatter of the weight (*mcd*), and of the whitening, by the sample "
         "mean and covariance. *One level* is `noise_levels=(0,)`, which leaves out the noise levels, as the paper "
-        "does; with it come another weight (IMQ instead of plateau), the paper's training and no lower bound on how "
+        "does; it also has another weight (IMQ instead of plateau), the paper's training and no lower bound on how "
         "narrow the posterior gets."
     ),
     "gnk-ablation": (
         "The paper says that the location and scatter behind its weight are robust (*mcd*), but the published "
         "configuration for these data switches that off. With the sample mean and covariance (*sample*) NSM-Bayes "
-        "with the paper's choices agrees with the paper, coverage included, and all its learning rates rise, as the "
-        "paper's text has it. With our choices robust moments are essential."
+        "with the paper's choices agrees with the paper, coverage included, and all its learning rates increase, as "
+        "the paper's text says. With our choices robust moments are essential."
     ),
     "gnk-npl-mmd": (
-        "The paper's caption has 2.56e7 simulations; its settings, which are these, multiply to 2.56e8. As there, "
-        "more simulations bring theta_1 and theta_2 near the truth and not theta_3; nor, here, theta_4."
+        "The paper's caption has 2.56e7 simulations; its settings, which are used here, multiply to 2.56e8. As in the "
+        "paper, more simulations bring theta_1 and theta_2 near the truth, but not theta_3; here also not theta_4."
     ),
     "radio": "MMD² is taken to NLE on the clean data. The paper shows a figure and prints inference times only.",
 }
@@ -102,9 +103,9 @@ def page() -> str:
         results.setdefault(result.experiment.name, []).append(result)
     parts = [
         "# Results",
-        "Every repeat has its own seed, and with it its own data, and its own simulations and networks unless said "
-        f"otherwise. {tables.LEGENDS['scores']} The paper's seconds are those of an Apple M4. "
-        "Rows of NSM-Bayes and NSM-Bayes-conj are those of former defaults: weights by distance alone (`excess=None`), "
+        "Every repeat has its own seed and therefore its own data, and its own simulations and networks unless stated "
+        f"otherwise. {tables.LEGENDS['scores']} The paper's seconds were measured on an Apple M4. "
+        "Rows of NSM-Bayes and NSM-Bayes-conj use earlier defaults: weights by distance alone (`excess=None`), "
         "and with several columns other radii and the MCD as scatter.",
     ]
     for name in catalogue.EXPERIMENTS:
@@ -141,7 +142,7 @@ def _settings(result: ExperimentResult) -> str:
     sizes = sorted({row.n for row in result.rows})
     preset = "" if result.preset == "default" else f" --preset {result.preset}"
     per_network = experiment.repeats_per_network
-    shared = "" if per_network == 1 else f", {per_network} repeats to a network"
+    shared = "" if per_network == 1 else f", {per_network} repeats per network"
     where = "".join(f"{machine[key]}, " for key in ("cpu", "jax_device") if machine.get(key, "cpu") != "cpu")
     return (
         f"`nsmbayes reproduce {experiment.name}{preset} --seed {seeds[0]}`: n = "
@@ -161,8 +162,9 @@ def _ablation(result: ExperimentResult) -> list[str]:
         robust, sample = _shared(*(result.of(f"nsm-bayes-conj, {scatter}{ending}") for scatter in ("mcd", "sample")))
         if sample:
             said.append(
-                f"{name}, sample moments take the MSE from {mean(robust, 'mse'):.2f} to {mean(sample, 'mse'):.2f} and "
-                f"the regions that hold the truth from {_covered(robust)} to {_covered(sample)} of {len(sample)}."
+                f"{name}, sample moments change the MSE from {mean(robust, 'mse'):.2f} to {mean(sample, 'mse'):.2f} "
+                f"and the number of regions that contain the truth from {_covered(robust)} to {_covered(sample)} of "
+                f"{len(sample)}."
             )
     prior, printed = result.task.prior, paper.SIR_ABLATION["nsm-bayes-conj, sample"].mse
     assert printed is not None
@@ -170,7 +172,7 @@ def _ablation(result: ExperimentResult) -> list[str]:
     return [
         f"The prior has an MSE of {error:.4f}, and the paper prints {printed[0]:.2f} ({printed[1]:.2f}) for sample "
         "moments: its posterior there is the prior ([errata](errata.md#the-experiments)).",
-        *([" ".join(["On the seeds that have both:", *said])] if said else []),
+        *([" ".join(["On the seeds with both scatters:", *said])] if said else []),
     ]
 
 
@@ -181,7 +183,7 @@ def _radio(result: ExperimentResult) -> list[str]:
         "Mean error of the posterior mean (mean posterior standard deviation):",
         tables.parameter_table(result),
         f"NLE estimates theta_3 too low by {low:.1f} on the log scale, where the prior's standard deviation is "
-        f"{result.task.prior.std[2]:g}; the paper, too, finds it grossly underestimated.",
+        f"{result.task.prior.std[2]:g}; the paper, too, finds it strongly underestimated.",
     ]
 
 
@@ -190,7 +192,7 @@ def _medians(result: ExperimentResult) -> list[str]:
         f"{display_name(label)} {np.median(column(result.of(label), 'mse')):.2f}"
         for label in dict.fromkeys(row.method for row in result.rows)
     )
-    return [f"Median MSE, which no single repeat decides: {', '.join(medians)}."]
+    return [f"Median MSE, which does not depend on a single repeat: {', '.join(medians)}."]
 
 
 REMARKS = {"sir": _medians, "sir-heavy": _medians, "sir-ablation": _ablation, "radio": _radio}
