@@ -68,28 +68,28 @@ def _trace_cells(rows: list[dict[str, Any]]) -> list[str]:
 _SCALES: dict[str, tuple[str, list[str], Callable[[list[dict[str, Any]]], list[str]]]] = {
     "gaussian": (
         "A Gaussian location with as many parameters as columns, 100 observations of which 10 % lie 40 robust standard "
-        "deviations away, beside the exact posterior of the others. Means are off by so many exact standard deviations "
-        "(root mean square over the parameters; in brackets the worst data set).",
+        "deviations away, compared with the exact posterior given the other 90 %. The error of the mean is in exact standard "
+        "deviations (root mean square over the parameters; in brackets the worst data set).",
         ["d", "data sets", "means off", "worst parameter of all", "sds, relative", "covered"],
         _gaussian_cells,
     ),
     "decay": (
-        "Decay curves at d_x times, clean, n = 4 d_x; squared errors beside NLE with the same network.",
+        "Decay curves at d_x times, clean, n = 4 d_x; squared errors relative to those of NLE with the same network.",
         ["d_x", "data sets", "weight of good rows", "below 0.1", "error, relative to NLE", "covered", "covered by NLE"],
         _decay_cells,
     ),
     "traces": (
-        "Time series known by four summaries each, 10 % of them far away.",
+        "Time series, each reduced to four summary statistics; 10 % of them are distant outliers.",
         ["n", "first posterior, with compilation", "later ones"],
         _trace_cells,
     ),
     "sir": (
-        "SIR with undercounting, three columns, after a posterior of other data.",
+        "SIR with undercounting, three columns; the programs are already compiled for another data set.",
         ["n", "posterior"],
         lambda rows: [seconds(_mean(rows, "seconds"))],
     ),
     "full": (
-        "SIR from a weighted subset, and the same draws weighed for the loss of all rows.",
+        "SIR: the posterior from a weighted subset, compared with the same draws reweighted to the loss of all rows.",
         ["n", "worst mean off, in sds", "sds, relative"],
         lambda rows: [
             f"{max(r['worst_mean_off'] for r in rows):.3f}",
