@@ -1,10 +1,10 @@
-"""Which observations are outliers, by a model that may leave each of them to its neighbours.
+"""Which observations are outliers, by a likelihood that mixes the model with a density of outliers.
 
-The likelihood of the model's parameter, in which every observation is a draw of the model or one of the outliers, which
-describe one another (`weights.accounts`), is sampled cheaply: it needs the density at the observations alone, which
-costs a fraction of a score-matching loss with noise. What an observation counts is the probability that it is a draw of
-the model, over all these parameters. Where it is uncertain which rows are outliers, different parameters leave
-different rows out, and their spread is wider than that of a likelihood with fixed counts: by `wider`.
+In this likelihood, every observation is a draw of the model or an outlier, and outliers are described by a kernel
+density of the other outliers (`weights.accounts`). Sampling it is cheap: it needs only the density at the observations,
+which costs a fraction of a score-matching loss with noise. The factor of an observation is the probability that it is a
+draw of the model, averaged over the sampled parameters. Where it is uncertain which rows are outliers, different
+parameters leave different rows out, and they spread more than with fixed factors: `wider` says by how much.
 """
 
 from collections.abc import Callable
@@ -49,45 +49,45 @@ from nsmbayes.weights.projections import revealing_axes
 from nsmbayes.weights.tails import Tail
 
 MOST = 500
-"""Observations that the model is fitted to; of more, a random subset."""
-_DRAWS, _FEWER = 60, 20  # of the parameter, over which the model is averaged, and for more than MOST observations
-_KEPT, _MAJORITY = 0.5, 0.55  # factor above which an observation counts for location and scatter, if so many do
-_TYPICAL, _NEARLY_ALL = 40, 0.99  # observations that the model draws at each parameter, and how many are within reach
-_ALLOWED, _LARGEST = 0.5, 100.0  # power of the ratio of variances, and the largest that is believed
-_FEWEST = 5  # effective draws to a parameter, from which on variances are compared
-_NOTABLE = 1.1  # times the variance from which on a reader should know
-_AWAY, _MOST = 1e4, 1e6  # scales, and nats
-_FINER = 4  # times as fine as those of the loss are cells: what is found in them changes fast with the place
-_ROWS, _AT_ONCE = 1000, 16  # observations that are compared in one compiled call, and such calls at once
+"""The model is fitted to at most this many observations; of a larger data set, to a random subset."""
+_DRAWS, _FEWER = 60, 20  # parameter draws over which the model is averaged; the second with more than MOST observations
+_KEPT, _MAJORITY = 0.5, 0.55  # smallest factor of rows used for location and scatter; the share of such rows it takes
+_TYPICAL, _NEARLY_ALL = 40, 0.99  # observations drawn from the model at each parameter; the share of them within reach
+_ALLOWED, _LARGEST = 0.5, 100.0  # power of the ratio of variances, and the largest ratio accepted
+_FEWEST = 5  # effective draws per parameter that are needed to compare variances
+_NOTABLE = 1.1  # ratio of variances above which `describe` mentions it
+_AWAY, _MOST = 1e4, 1e6  # how far `_banished` moves rows, in scales; largest loss of an observation, in nats
+_FINER = 4  # cells are this many times finer than those of the loss, since the results change fast from place to place
+_ROWS, _AT_ONCE = 1000, 16  # observations compared in one compiled call, and the number of such calls at once
 
 _TIGHT = PlateauIMQ(radius=1.0, zeta=1.0, columns=1)
 
 BY_DISTANCE = "Weights are by distance alone: there is no mixture density with which the data could be compared."
-"""What posteriors say where excess was asked for, and could not be found."""
+"""The note of a posterior that should check for excess but cannot."""
 
 FitCentre = Callable[[Float[np.ndarray, "k d_x"]], LocationScatter]
 
 
 class Suspects(NamedTuple):
-    """What observations count by number, and how that was found."""
+    """Factors of the observations that reduce the weight of outliers, and the results they are computed from."""
 
     factor: Factor
     centre: LocationScatter
-    """Location and scatter of the observations that count."""
+    """Location and scatter of the observations that are not outliers."""
     near: Float[np.ndarray, "k d"]
-    """Draws of the fitted model, unconstrained: a posterior to begin with."""
+    """Draws of the model's parameter, unconstrained: a first approximation of the posterior."""
     density: MixtureDensity
     theta: Float[np.ndarray, "k d"]
     """The same draws in the space of the prior."""
     wider: float
-    """How much larger the variance of the parameter is for not knowing which observations are outliers."""
+    """The factor by which the variance grows because it is uncertain which observations are outliers."""
     reach: float
-    """The distance from the location, in the scatter, within which 99 % of the model's own observations lie."""
+    """The Mahalanobis distance from the location within which 99 % of the model's own observations lie."""
     explained: bool = True
-    """Whether some parameter explains at least half of the observations; otherwise none of them is distrusted."""
+    """Whether some parameter explains at least half of the observations; otherwise all factors are 1."""
 
     def extended(self, count: int) -> "Suspects":
-        """With so many more observations, of which none is distrusted for its number."""
+        """A copy with `count` more observations, all with a factor of 1."""
         one = np.ones(count)
         alone = Factor(one, one, one, np.full(count, -1), one * len(self.factor.values), one)
         factor = Factor(*(np.concatenate(both) for both in zip(self.factor, alone, strict=True)))
@@ -102,7 +102,7 @@ class Suspects(NamedTuple):
         return heights.sum(axis=1).mean(axis=0)
 
     def describe(self) -> str:
-        """One or two sentences."""
+        """The result in one or two sentences, for users."""
         if not self.explained:
             return "No parameter was found that explains half of the observations: weights are by distance alone."
         values = self.factor.values
@@ -119,7 +119,7 @@ class Suspects(NamedTuple):
 
 
 def wider_for(suspects: Suspects | None) -> float:
-    """How much larger variances are for not knowing which observations are outliers, if that was asked."""
+    """`suspects.wider`, or 1 if there was no search for outliers."""
     return 1.0 if suspects is None else suspects.wider
 
 
@@ -132,10 +132,10 @@ def find_suspects(
     fit_centre: FitCentre,
     seed: int,
 ) -> Suspects:
-    """What each observation counts: the probability that it is a draw of the model.
+    """The factor of each observation: the probability that it is a draw of the model.
 
-    The search begins where a likelihood of the middle of the data is: where no row is explained, the one that knows of
-    outliers is flat. Location and scatter are fitted again to those that count by then, if these are most of them.
+    The search starts from the likelihood of the middle of the data, because the likelihood with outliers is flat where
+    the model explains no row. Location and scatter are then fitted again to the rows kept, if these are most rows.
     """
     stage("which observations are too many?")
     rows = np.sort(np.random.default_rng([seed, len(x)]).permutation(len(x))[:MOST])
@@ -148,7 +148,7 @@ def find_suspects(
     found = _Beliefs.of(visited, account, excess)
     kept = found.good > _KEPT
     if centre.is_robust and _MAJORITY * len(some) < kept.sum() < len(some):
-        with suppress(InputError):  # those that count have no regular scatter: that of all rows stays
+        with suppress(InputError):  # the rows kept have no regular scatter: keep that of all rows
             centre = fit_centre(_banished(some, ~kept, centre))
             account = Account.of(some, centre)
             found = _Beliefs.of(visited, account, excess)
@@ -175,10 +175,10 @@ def find_suspects(
 
 
 def sharpened(good: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """What observations count, given the probability that they are good: those that are likely good, a little more.
+    """The factors of observations, from the probabilities that they are good; probabilities above 0.5 are raised.
 
-    Every observation of a tail has some probability to be an outlier, and to count each by it would cost a few percent
-    of the data.
+    Every observation in a tail has some probability of being an outlier. Using the probabilities themselves as factors
+    would lose a few percent of the data.
 
     Example:
         >>> sharpened(np.array([0.0, 0.3, 0.5, 0.9, 1.0])).round(3).tolist()
@@ -188,7 +188,7 @@ def sharpened(good: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 
 
 class _Beliefs(NamedTuple):
-    """What is believed of the observations, and of the parameter, by a likelihood that knows of outliers."""
+    """Posterior results of the likelihood with outliers, for the observations and for the parameter."""
 
     good: Float[np.ndarray, " n"]
     moments: Moments
@@ -199,7 +199,7 @@ class _Beliefs(NamedTuple):
     def of(cls, visited: Recounted, account: Account, excess: Excess) -> "_Beliefs":
         d = account.y.shape[1]
 
-        goods = []  # at what is visited, in this order, and at what is not kept before
+        goods = []  # per visited parameter, in this order; parameters that are not kept come first
 
         def total(losses: Float[np.ndarray, "k n"]) -> Float[np.ndarray, " k"]:
             nats, good = account.explain(-losses.clip(-_MOST, _MOST), cost=excess.cost_in(d), clean=excess.clean)
@@ -212,10 +212,10 @@ class _Beliefs(NamedTuple):
         return cls(good, moments, resample(population, 1.0, _FEWER))
 
     def wider_than(self, fixed: Moments) -> float:
-        """How much larger variances have to be than those of a posterior with fixed counts; at least 1.
+        """The factor, at least 1, by which the variances of a posterior with fixed factors have to grow.
 
-        Half of what a normal posterior would need, as a power: what is uncertain is mostly one direction, and to widen
-        all of them in full cost more than it gained (docs/excess.md).
+        It is the square root of the factor that a normal posterior would need: mostly one direction is uncertain, and
+        widening all directions by the full factor cost more than it gained (docs/excess.md).
         """
         if min(self.moments.effective, fixed.effective) < _FEWEST * len(fixed.mean):
             return 1.0  # too few draws to tell
@@ -234,7 +234,7 @@ def _good_elsewhere(
     account: Account,
     good: Float[np.ndarray, " m"],
 ) -> Float[np.ndarray, " n"]:
-    """The probability that each observation is good, given that of those in `rows`."""
+    """The probability that each observation is good, given the probabilities `good` of the observations in `rows`."""
     share = (good.sum() + 0.5) / (len(good) + 1)
     odds = np.log(share) - np.log1p(-share) + account.log_volume
     blocks = []
@@ -267,7 +267,7 @@ def explain_all(
     rows: Int[np.ndarray, " m"],
     centre: LocationScatter,
 ) -> Factor:
-    """The evidence for what every observation counts, compared with those in `rows`: in cells, and in blocks."""
+    """The evidence for the factor of every observation, compared with those in `rows`: in cells, and in blocks."""
     own, some, d = np.zeros(len(x)), x[rows], x.shape[1]
     own[rows] = 1
     axes = revealing_axes(density, thetas, some, centre) if d > JOINT else None
@@ -295,7 +295,7 @@ def _by_cells(
     centre: LocationScatter,
     axes: np.ndarray | None,
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each column and axis, what observations and model add in its cells, and the cell of every observation."""
+    """For each column and axis: the kernel sums of observations and model in its cells, and each observation's cell."""
     found, at, first = [], [], int(1 < x.shape[1] <= JOINT)
     alone = LocationScatter.from_scatter(np.zeros(1), np.eye(1), centre.estimator)
     for line, others in zip(views_of(x, centre, axes)[first:], views_of(some, centre, axes)[first:], strict=True):
@@ -317,7 +317,7 @@ def _together(
     some: np.ndarray,
     centre: LocationScatter,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What observations and model add at observations `x` in all columns together."""
+    """The kernel sums of observations and model at observations `x`, in all columns together."""
     blocks = np.concatenate([x, np.repeat(x[:1], -len(x) % _ROWS, axis=0)]).reshape(-1, _ROWS, x.shape[1])
     places = [Places.of(block, centre, LEVELS)._replace(lines=None) for block in blocks]
     others = views_of(some, centre)[0]
@@ -342,9 +342,9 @@ def _margin(theta: Float[Array, " d_theta"], density: MixtureDensity, column: In
 def _banished(
     x: Float[np.ndarray, "m d_x"], which: Bool[np.ndarray, " m"], centre: LocationScatter
 ) -> Float[np.ndarray, "m d_x"]:
-    """Observations of which some are moved so far away, to both sides, that a robust estimator leaves them out.
+    """A copy of `x` with some rows moved so far away, to both sides, that a robust estimator leaves them out.
 
-    To drop them would give data sets of many sizes, and every size is compiled.
+    Dropping the rows would give data sets of many sizes, and each size would have to be compiled.
     """
     side = np.where(np.cumsum(which) % 2 == 0, _AWAY, -_AWAY)[:, None]
     return np.where(which[:, None], centre.location + side * np.sqrt(np.diagonal(np.asarray(centre.scatter))), x)

@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, however deep in the package they arise."""
+"""Warnings that point at the user's line, also if they are raised deep in the package."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ _BETWEEN = (_PACKAGE, contextlib.__file__)  # a context manager used as a decora
 
 
 def warn_user(message: str) -> None:
-    """Warn, and name the first line outside the package: what `skip_file_prefixes` does from Python 3.12 on."""
+    """Warn with the first line outside the package as location, like `skip_file_prefixes` from Python 3.12 on."""
     frame: FrameType = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_BETWEEN) and frame.f_back is not None:
         frame = frame.f_back

@@ -54,9 +54,9 @@ def matrix(
     width_is: str = "columns",
     missing: bool = False,
 ) -> Float[np.ndarray, "n d"]:
-    """`value` as a finite float64 matrix with one observation per row; with `missing`, some of its cells may be NaN.
+    """`value` as a finite float64 matrix with one observation per row; with `missing`, some cells may be NaN.
 
-    A flat vector is read as n observations of one number each, if `width` allows it.
+    A flat vector is taken as n observations of one number each, if `width` allows it.
     """
     array = _to_numpy(value, name)
     if array.ndim == 1 and width in (None, 1):
@@ -89,13 +89,13 @@ def matrix(
 
 
 def _about_cells(array: Float[np.ndarray, "n d"], name: str) -> str:
-    """Who can do without single cells, where it is they that are missing."""
+    """The end of an error message that names methods for missing cells; empty if cells are not the problem."""
     alone = name == "x" and array.shape[1] > 1 and not np.isinf(array).any() and not np.isnan(array).all(axis=1).any()
     return " Observations may lack single cells in NSMBayes and NLE: missing='marginalise'." if alone else ""
 
 
 def _check_cells(array: Float[np.ndarray, "n d"], name: str) -> None:
-    """Refuse infinite cells, and rows and columns that have no cell at all."""
+    """Raise an error for infinite cells, and for rows and columns without any value."""
     if np.isinf(array).any():
         rows = np.flatnonzero(np.isinf(array).any(axis=1))
         raise InputError(f"`{name}` has infinite values (row {shown(rows)}); a missing cell is NaN.")
@@ -149,7 +149,7 @@ def positive(value: Any, name: str) -> float:
 
 
 def optional_positive(value: Any, name: str) -> float | None:
-    """`value` as a finite number above zero, or None if it is not given."""
+    """`value` as a finite number above zero, or None if `value` is None."""
     return None if value is None else positive(value, name)
 
 
@@ -212,7 +212,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def instance(value: Any, name: str, kind: Any, example: str) -> Any:
-    """`value`, if it is an instance of `kind`; `example` shows the user what to pass."""
+    """Return `value` if it is an instance of `kind`; raise `InputError` otherwise, with `example` as what to pass."""
     if not isinstance(value, kind):
         raise InputError(f"`{name}` must be {example}; got {type(value).__name__}.")
     return value

@@ -1,4 +1,4 @@
-"""Columns by name: observations are brought into the order of the simulations, or refused."""
+"""Columns by name: the columns of observations are put into the order of the simulations, or an error is raised."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ Names = tuple[str, ...] | None
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers with a name for each column; wherever a DataFrame is accepted, this is as well."""
+    """Numbers with a name for each column; accepted wherever a DataFrame is accepted."""
 
     values: Float[np.ndarray, "n d"]
     columns: Names
@@ -35,7 +35,7 @@ def data_frame(columns: dict[str, Any], rows: tuple[str, ...]) -> Any:
 
 
 def column_names(value: Any) -> Names:
-    """The column names of a DataFrame or a table; None for an array, and for the numbers that pandas makes up."""
+    """The column names of a DataFrame or a table; None for an array, and for the default numbers of pandas."""
     columns = getattr(value, "column_names", getattr(value, "columns", None))
     if columns is None or isinstance(columns, str) or list(columns) == list(range(len(columns))):
         return None
@@ -43,7 +43,7 @@ def column_names(value: Any) -> Names:
 
 
 def check_names(names: Any, argument: str, count: int | None = None) -> tuple[str, ...]:
-    """`names` as a tuple of `count` different strings that can be written to a file."""
+    """`names` as a tuple of `count` different strings that can be saved to a file."""
     checks.instance(names, argument, tuple | list, "a tuple, e.g. ('alpha', 'beta')")
     names = tuple(names)
     count = len(names) if count is None else count
@@ -68,10 +68,10 @@ def named_matrix(
     note: bool = True,
     missing: bool = False,
 ) -> Float[np.ndarray, "n d"]:
-    """`value` as `checks.matrix` has it, with its columns in the order of the names `known`, those `of` something.
+    """`value` as a matrix (see `checks.matrix`), with its columns in the order of the names `known`.
 
-    Other names than these are refused. Columns without names are taken as they come, by default with a warning where
-    there is more than one.
+    `of` says in error messages whose names these are. Other names raise an error. Columns without names are used in
+    their order, by default with a warning if there is more than one.
     """
     if known is not None and width is not None and len(known) != width:
         raise InputError(f"`x_names` must be {width} names, one per column of x; got {len(known)}: {listed(known)}.")
@@ -92,7 +92,7 @@ def named_matrix(
 
 
 def ordered_sets(x: Any, known: Names, width: int) -> Any:
-    """Data sets with their columns in the order of the simulations."""
+    """Data sets `x` with their columns in the order of the simulations."""
     if isinstance(x, list | tuple) and any(column_names(each) is not None for each in x):
         like = "columns, like the simulations"
         return [named_matrix(each, "x", known, width=width, width_is=like) for each in x]
@@ -102,7 +102,7 @@ def ordered_sets(x: Any, known: Names, width: int) -> Any:
 
 
 def warn_unnamed(argument: str, known: tuple[str, ...], of: str) -> None:
-    """Warn that columns without names are taken as those that are known, unless there is only one."""
+    """Warn that columns without names are assumed to be the `known` ones, unless there is only one."""
     if len(known) > 1:
         warn_user(
             f"`{argument}` has no column names: its columns are taken to be {listed(known)}, in the order of {of}. "

@@ -1,10 +1,10 @@
-"""Compiled programs are kept on disk, so that the next process on this machine need not compile them again.
+"""Compiled programs are cached on disk, so that the next process on this machine need not compile them again.
 
-This is JAX's own persistent compilation cache, in a folder of the package. It is one of JAX's global settings, the only
-one that the package touches: programs of the user that are compiled in the same process are kept there as well. Whoever
-has chosen a folder for JAX, or switched its cache off, keeps that choice.
+This is JAX's persistent compilation cache, in a folder of the package. It is the only global setting of JAX that the
+package changes: programs of the user that are compiled in the same process are also cached there. If the user has
+chosen a folder for JAX or switched its cache off, this choice is kept.
 
-The environment variable `NSMBAYES_CACHE` moves the folder (a path) or switches the cache off (`off`). The folder may be
+The environment variable `NSMBAYES_CACHE` moves the folder (a path) or switches the cache off (`off`). The folder can be
 deleted at any time.
 """
 
@@ -18,13 +18,13 @@ import jax
 from nsmbayes._internal import processor
 
 VARIABLE = "NSMBAYES_CACHE"
-_LARGEST = 2**30  # bytes in the folder, above which the oldest programs are removed
-_FREE = 2**28  # bytes that must be free on the disk: a program that does not fit would be cut off
-_JAX_MIN_SECONDS = 1.0  # JAX's default: programs that compile faster are not kept
+_LARGEST = 2**30  # largest size of the folder in bytes; above it, the oldest programs are removed
+_FREE = 2**28  # bytes that must be free on the disk: a program that does not fit would be truncated
+_JAX_MIN_SECONDS = 1.0  # JAX's default: programs that compile faster are not cached
 
 
 def keep_compiled_programs() -> Path | None:
-    """Switch the cache on, unless the user decided otherwise or nothing can be written. Returns its folder if on."""
+    """Switch the cache on and return its folder; None if the user decided otherwise or nothing can be written."""
     root, settings = cache_folder(), jax.config.values
     own_folder, enabled = settings["jax_compilation_cache_dir"], settings["jax_enable_compilation_cache"]
     if root is None or own_folder is not None or not enabled:
@@ -35,7 +35,7 @@ def keep_compiled_programs() -> Path | None:
         if not os.access(folder, os.W_OK | os.X_OK) or shutil.disk_usage(folder).free < _FREE:
             return None
         remove_oldest(root, _LARGEST)
-    except OSError:  # no home, a read-only disk, a file in the way: compile as if there were no cache
+    except OSError:  # no home, a read-only disk, a file in place of the folder: work without a cache
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
     if settings["jax_persistent_cache_min_compile_time_secs"] == _JAX_MIN_SECONDS:
@@ -44,7 +44,7 @@ def keep_compiled_programs() -> Path | None:
 
 
 def cache_folder() -> Path | None:
-    """The folder that the environment names, the usual one of the system, or None if the cache is switched off."""
+    """The folder from the environment variable or the default of the system; None if the cache is switched off."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen.lower() in ("off", "0", "false", "no"):
         return None
@@ -57,7 +57,7 @@ def cache_folder() -> Path | None:
 
 
 def remove_oldest(root: Path, largest: int) -> None:
-    """Remove empty files, which a full disk left behind, and the oldest while the rest is above `largest` bytes."""
+    """Remove empty files, left by a full disk, and the oldest files while the total is above `largest` bytes."""
     files = [(path, path.stat()) for path in root.glob("*/*-cache")]
     total = sum(facts.st_size for _, facts in files)
     for path, facts in sorted(files, key=lambda one: one[1].st_mtime):

@@ -1,4 +1,4 @@
-"""What every figure has in common, wherever it is drawn: sizes, fonts, and the colours of what is not a method."""
+"""The common style of all figures: sizes, fonts, and the colours of everything that is not a method."""
 
 import functools
 from collections.abc import Callable
@@ -30,11 +30,11 @@ ROLES = {
     "truth": "#222222",
     "clean": "#117733",
 }
-"""Data, weight and reference keep their colours in every figure."""
+"""The colours of data, weights and references, the same in every figure."""
 
 
 def styled(plot: Callable[P, F]) -> Callable[P, F]:
-    """A decorator: draw a figure in the package's style, and leave matplotlib's own settings as they are."""
+    """A decorator that draws a figure in the package's style, without changing matplotlib's settings."""
 
     @functools.wraps(plot)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> F:

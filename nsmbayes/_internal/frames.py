@@ -1,4 +1,4 @@
-"""Results as tables of pandas, which is imported only where it is asked for."""
+"""Results as pandas tables; pandas is imported only when it is needed."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,9 +1,9 @@
 """Factorisations of many small matrices at once, without LAPACK.
 
-On a CPU a batched LAPACK call inside a compiled loop can deadlock: XLA passes the matrices of a batch to its own thread
-pool and waits for them on a thread of the same pool. With ten or more columns, training and bootstraps hung on two
-cores. The loops here run over the columns of a matrix, and each step is vectorised over all matrices, so the compiled
-program has the same size for every dimension.
+On a CPU, a batched LAPACK call inside a compiled loop can deadlock: XLA passes the matrices of a batch to its own
+thread pool and waits for them on a thread of the same pool. With ten or more columns, training and bootstraps hung on
+two cores. The loops here run over the columns of a matrix, and each step is vectorised over all matrices, so the
+compiled program has the same size for every dimension.
 """
 
 import jax
@@ -63,7 +63,7 @@ def triangular_inverse(L: Float[Array, "*batch d d"]) -> Float[Array, "*batch d 
     identity = jnp.eye(d, dtype=L.dtype)
 
     def step(i, inverse):
-        # rows from i on are still zero, so that the diagonal entry does not count
+        # rows from i on are still zero, so the diagonal entry has no effect
         row = identity[i] - jnp.einsum("...k,...kj->...j", L[..., i, :], inverse)
         return inverse.at[..., i, :].set(row / L[..., i, i][..., None])
 

@@ -1,7 +1,7 @@
-"""Options of a base class, shown on the class that a user calls: in its signature and in its docstring.
+"""Options of a base class, shown in the signature and the docstring of the class that a user calls.
 
-A method passes `**options` on to its base class. So that nobody has to look for them there, `show_inherited_options`
-puts the names and defaults into the signature, which `help` and editors show, and the descriptions below `Args:`.
+A method passes `**options` on to its base class. `show_inherited_options` adds the names and defaults of these options
+to the signature, which `help` and editors show, and their descriptions to `Args:`.
 """
 
 import inspect
@@ -13,7 +13,7 @@ _ENTRY = re.compile(r"^    (\w+): .*\n(?:^     .*\n)*", re.MULTILINE)
 
 
 def show_inherited_options(cls: type[Any]) -> None:
-    """Write the options that `cls` passes on into its signature and docstring; call it once the class is made.
+    """Add the options that `cls` passes on to its signature and docstring; call it after the class is defined.
 
     Example:
         >>> class Base:
@@ -47,7 +47,7 @@ def show_inherited_options(cls: type[Any]) -> None:
 
 
 def _merged(signatures: list[inspect.Signature]) -> inspect.Signature:
-    """The first signature with `**options` replaced by the keywords of the next ones, as long as they pass on more."""
+    """The first signature, with `**options` replaced by the keywords of the next ones as long as these pass on more."""
     found: dict[str, inspect.Parameter] = {}
     for signature in signatures:
         own = list(signature.parameters.values())[1:]  # without self
@@ -61,7 +61,7 @@ def _merged(signatures: list[inspect.Signature]) -> inspect.Signature:
 
 
 def _split(cls: type[Any]) -> tuple[str, str, str]:
-    """A docstring: what stands before `Args:`, the entries below it, and the rest."""
+    """The docstring of a class, split into the text before `Args:`, the entries below it, and the rest."""
     text = inspect.cleandoc(cls.__doc__ or "") + "\n"
     before, found, after = text.partition(_ARGS)
     if not found:

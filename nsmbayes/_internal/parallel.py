@@ -16,15 +16,15 @@ import numpy as np
 from nsmbayes._internal.precision import double_precision
 from nsmbayes._internal.processor import cores
 
-_BLOCK = 128  # rows per call on a CPU, at most
+_BLOCK = 128  # largest number of rows per call on a CPU
 _WIDE_BLOCK = 256  # rows per call on a GPU, which evaluates all rows of a block at once
-_AT_ONCE = 4  # items that are worked on in order
+_AT_ONCE = 4  # items that `in_order` processes at once
 _compiled: dict[Any, Any] = {}
 _compiling = Lock()
 
 
 def device() -> Any:
-    """The device that the user has chosen (`jax.default_device`), or JAX for him."""
+    """The device chosen by the user (`jax.default_device`), or JAX's default device."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(chosen, str):
         return jax.devices(chosen)[0]
@@ -32,26 +32,26 @@ def device() -> Any:
 
 
 def on_processor() -> bool:
-    """Whether computations run on the processor, which prefers many rows one by one; a GPU wants them at once."""
+    """Whether computations run on the CPU, where rows are best processed one by one; a GPU is best with all at once."""
     return device().platform == "cpu"
 
 
 def by_processor() -> AbstractContextManager[Any]:
-    """Within, computations run on the processor even where there is a GPU, which is slower with small ones."""
+    """A context in which computations run on the CPU even if there is a GPU, which is slower for small computations."""
     return nullcontext() if on_processor() else jax.default_device(jax.devices("cpu")[0])
 
 
 def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> Any:
     """`function(row, *shared)` for every row, in blocks that run on all cores. Memory does not grow with the rows.
 
-    One compilation serves any number of rows. Pass the same `function` object in every call: a new object is compiled
-    again.
+    One compilation serves any number of rows. Pass the same `function` object in every call, since a new object is
+    compiled again.
     """
     one_by_one, total = on_processor(), len(rows)
     size = _BLOCK if one_by_one else _WIDE_BLOCK
     several = -(-total // size)
     if one_by_one:
-        several = min(total, cores() * -(-several // cores()))  # as many for every core
+        several = min(total, cores() * -(-several // cores()))  # the same number for every core
     blocks = np.array_split(rows, several)
     padded = [np.pad(block, ((0, size - len(block)), (0, 0))) for block in blocks]
     run = _map if one_by_one else _map_at_once
@@ -63,7 +63,7 @@ def map_rows(function: Callable[..., Any], rows: np.ndarray, *shared: Any) -> An
 
 
 def clear_cache() -> None:
-    """Drop all compiled functions, as `jax.clear_caches` does for JAX's own."""
+    """Drop all compiled functions of this module, like `jax.clear_caches` for those of JAX."""
     _compiled.clear()
 
 
@@ -94,7 +94,7 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     key = (function, *((part.is_array, part.constants, part.structure) for part in parts), shapes, on)
     with jax.default_device(on):
         placed = [part.arrays for part in own]
-        if on.platform != "cpu":  # where a program takes NumPy's arrays as they are, which is faster
+        if on.platform != "cpu":  # on a CPU, a program takes NumPy arrays directly, which is faster
             placed = _placed(placed, on)
         together = _placed([common.arrays], on)[0]
         if key not in _compiled:
@@ -103,7 +103,7 @@ def call_each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
                 return function(*own[0].joined(arrays), *common.joined(others))
 
             with _compiling:
-                if key not in _compiled:  # no other thread has compiled it meanwhile
+                if key not in _compiled:  # no other thread has compiled it in the meantime
                     _compiled[key] = jax.jit(call).lower(placed[0], together).compile()
     run = double_precision(lambda arrays: jax.tree.map(np.asarray, _compiled[key](arrays, together)))
     if len(arguments) == 1:
@@ -117,11 +117,11 @@ def in_threads(function: Callable[..., Any], *arguments: Iterable[Any]) -> list[
 
 
 def in_order(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-    """`map(function, items)`, a few at once: a GPU works for one of them while the processor works for the others."""
+    """`map(function, items)`, a few items at once: a GPU works on one of them while the CPU works on the others."""
     on, running = device(), deque[Future[Any]]()
 
     def run(item: Any) -> Any:
-        with jax.default_device(on):  # which JAX keeps for each thread
+        with jax.default_device(on):  # a setting that JAX keeps for each thread
             return function(item)
 
     with ThreadPoolExecutor(_AT_ONCE, "nsmbayes-in-order") as threads:
@@ -135,16 +135,16 @@ def in_order(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[A
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads that stay: to start some for every call would take longer than most calls."""
+    """A permanent thread pool: starting threads for every call would take longer than most calls."""
     return ThreadPoolExecutor(cores(), "nsmbayes")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has no threads but the one that has forked
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child only has the thread that called fork
 
 
 class _Split(NamedTuple):
-    """A tree in two: its arrays, and everything else, which is compiled in."""
+    """A pytree split into its arrays and everything else, which becomes a compile-time constant."""
 
     arrays: list[Any]
     is_array: tuple[bool, ...]
@@ -152,7 +152,7 @@ class _Split(NamedTuple):
     structure: Any
 
     def joined(self, arrays: list[Any]) -> Any:
-        """The tree with other arrays."""
+        """The pytree with other arrays."""
         some, rest = iter(arrays), iter(self.constants)
         leaves = [next(some) if traced else next(rest) for traced in self.is_array]
         return jax.tree.unflatten(self.structure, leaves)
@@ -167,7 +167,7 @@ def _split(tree: Any) -> _Split:
 
 
 def _placed(trees: list[Any], on: Any) -> list[Any]:
-    """The trees with their arrays on a device; what they share is moved once."""
+    """The pytrees with their arrays on a device; arrays that they share are moved once."""
     moved: dict[int, Any] = {}
 
     def place(leaf):

@@ -1,8 +1,8 @@
 """Networks train in single precision; everything that determines a posterior runs in double precision.
 
-JAX computes in float32 by default. The functions decorated here enable float64 while they run. They also put aside what
-the user has set for JAX and NumPy (precision, promotion rules, random numbers, floating-point errors), so that the
-package neither depends on nor changes the user's settings.
+JAX computes in float32 by default. The functions decorated here enable float64 while they run. They also suspend the
+user's settings of JAX and NumPy (precision, promotion rules, random numbers, floating-point errors), so that the
+package neither depends on nor changes these settings.
 """
 
 import functools
@@ -30,7 +30,7 @@ _inside: ContextVar[bool] = ContextVar("inside_the_package", default=False)
 
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Within, JAX and NumPy are set as the package expects them; nothing happens where they are already."""
+    """A context with the settings of JAX and NumPy that the package expects; it does nothing if already active."""
     if _inside.get():
         yield
         return
@@ -77,9 +77,9 @@ def double_precision(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Sheltered:
-    """A base class: what its subclasses offer (methods and properties without underscore) is `sheltered`.
+    """A base class that makes the public methods and properties of its subclasses `sheltered`.
 
-    Their objects are pickled in double precision: JAX would otherwise read float64 as float32 in another process.
+    Objects are pickled in double precision: otherwise JAX would read float64 as float32 in another process.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -110,7 +110,7 @@ def _unpickled(cls: type, data: bytes) -> Any:
 
 
 def _sheltered_member(member: Any) -> Any:
-    """A method or property, sheltered; None for what is neither."""
+    """A sheltered version of a method or property; None for other members."""
     if isinstance(member, classmethod):
         return classmethod(sheltered(member.__func__))
     if isinstance(member, property):
@@ -126,5 +126,5 @@ def _sheltered_member(member: Any) -> Any:
 
 @double_precision
 def in_double(tree: Any) -> Any:
-    """A model, or any other pytree, with its floats in double precision."""
+    """A model, or any other pytree, with its float arrays in double precision."""
     return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array(a) else a, tree)

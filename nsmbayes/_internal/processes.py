@@ -1,4 +1,4 @@
-"""Processes that this package starts: they end with the one that started them."""
+"""Child processes of this package end when their parent ends."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import time
 
 
 def end_with_parent(parent: int) -> None:
-    """Watch the process `parent`, which started this one; when it has ended, end, with all of the group."""
+    """Watch the parent process in a thread; when it has ended, kill this process and its process group."""
 
     def watch():
         while os.getppid() == parent:

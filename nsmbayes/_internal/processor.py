@@ -1,4 +1,4 @@
-"""What compiled code depends on: the processor, and how many of its cores this process may use."""
+"""The processor and the number of cores this process may use, on which compiled code depends."""
 
 import functools
 import hashlib
@@ -17,7 +17,7 @@ def cores() -> int:
 
 
 def fingerprint() -> str:
-    """A short name for the kind of processor and the number of cores. Code compiled for another one can fail or crawl.
+    """A short hash of the kind of processor and the number of cores; code compiled for another can fail or be slow.
 
     Example:
         >>> fingerprint() == fingerprint()
@@ -32,10 +32,10 @@ def fingerprint() -> str:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within, products of NumPy's matrices run in the thread that asks for them.
+    """A context in which NumPy's matrix products run in the calling thread.
 
-    For small matrices that is faster, and the library's own threads, which stay busy while they wait for more, do not
-    take the cores from compiled code.
+    For small matrices this is faster, and the BLAS threads, which stay busy while they wait for work, do not take cores
+    from compiled code.
     """
     with _blas().limit(limits=1):
         yield
@@ -43,5 +43,5 @@ def one_blas_thread() -> Iterator[None]:
 
 @functools.cache
 def _blas() -> ThreadpoolController:
-    """The libraries of linear algebra that are loaded."""
+    """A controller of the loaded BLAS libraries."""
     return ThreadpoolController().select(user_api="blas")

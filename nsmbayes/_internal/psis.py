@@ -1,7 +1,7 @@
 """Pareto-smoothed importance sampling (Vehtari, Simpson, Gelman, Yao and Gabry, 2024).
 
 The largest importance ratios are replaced by quantiles of a generalised Pareto distribution that is fitted to them. Its
-shape k says whether the answer can be trusted: from about 0.7 on, far more draws would be needed than there are.
+shape k shows whether the result can be trusted: from about 0.7 on, far more draws would be needed than there are.
 """
 
 from typing import NamedTuple
@@ -11,26 +11,26 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 _TRUSTED = 0.7
-_FEWEST = 5  # ratios that a tail can be fitted to
-_PRIOR_K, _PRIOR_COUNT = 0.5, 10.0  # the weakly informative prior on k: as ten observations of 1/2
+_FEWEST = 5  # smallest number of ratios to fit a tail to
+_PRIOR_K, _PRIOR_COUNT = 0.5, 10.0  # the weakly informative prior on k, equivalent to ten observations of 1/2
 
 
 class Smoothed(NamedTuple):
-    """Importance weights, and how far to trust them."""
+    """Smoothed importance weights, and their diagnostic k."""
 
     log_weights: Float[np.ndarray, "draws *k"]
-    """Their exponentials add up to one over the draws."""
+    """Log weights; the weights sum to one over the draws."""
     k: Float[np.ndarray, "*k"]
     """The shape of the tail of the ratios; infinite if it could not be fitted."""
 
 
 def trusted_k(draws: int) -> float:
-    """The largest k with which so many draws are enough: 0.7, or less for few draws."""
+    """The largest k for which this number of draws is enough: 0.7, or less for few draws."""
     return min(1 - 1 / np.log10(max(draws, 11)), _TRUSTED)
 
 
 def smooth(log_ratios: Float[np.ndarray, "draws *k"]) -> Smoothed:
-    """Smoothed importance weights from the logarithms of ratios, each column by itself.
+    """Smoothed importance weights from log ratios, for each column separately.
 
     Example:
         >>> import numpy as np
@@ -50,18 +50,18 @@ def _smooth_one(log_ratios: Float[np.ndarray, " draws"]) -> tuple[Float[np.ndarr
     s = len(log_ratios)
     logs, k = log_ratios - log_ratios.max(), np.inf
     if np.ptp(logs) < 1e-12:
-        return np.full(s, -np.log(s)), -np.inf  # all alike: nothing was reweighted
+        return np.full(s, -np.log(s)), -np.inf  # all ratios are equal: nothing was reweighted
     count = int(np.ceil(min(0.2 * s, 3 * np.sqrt(s))))
     order = np.argsort(logs, kind="stable")
     highest = logs[order[-count - 1]]
-    tail, cutoff = order[logs[order] > highest], np.exp(highest)  # chains repeat draws: some may tie with the cutoff
+    tail, cutoff = order[logs[order] > highest], np.exp(highest)  # chains repeat draws, so some may tie with the cutoff
     count = len(tail)
     if count >= _FEWEST:
         k, scale = fit_pareto(np.exp(logs[tail]) - cutoff)
         p = (np.arange(count) + 0.5) / count
         quantiles = -scale * np.log1p(-p) if abs(k) < 1e-12 else scale * np.expm1(-k * np.log1p(-p)) / k
         logs = logs.copy()
-        logs[tail] = np.minimum(np.log(quantiles + cutoff), 0.0)  # none above the largest that was seen
+        logs[tail] = np.minimum(np.log(quantiles + cutoff), 0.0)  # truncated at the largest observed ratio
     return logs - logsumexp(logs), float(k)
 
 

@@ -1,4 +1,4 @@
-"""JAX keys from the seeds that users choose."""
+"""JAX keys from integer seeds."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from nsmbayes._internal import checks
 def dequantised(
     x: Float[np.ndarray, "m d_x"], grid_steps: tuple[float, ...] | None, *stream: int
 ) -> Float[np.ndarray, "m d_x"]:
-    """`x` with uniform noise of one grid step, so that it has a density; as it is without `grid_steps`."""
+    """`x` with uniform noise of one grid step, so that it has a density; `x` itself if `grid_steps` is None."""
     if grid_steps is None:
         return x
     return x + np.asarray(grid_steps) * np.random.default_rng(stream).uniform(-0.5, 0.5, x.shape)
@@ -24,8 +24,8 @@ def random_key(seed: int, stream: int = 0) -> Key[Array, ""]:
 
 
 def seed_key(seed: int) -> Key[Array, ""]:
-    """The key that `jax.random.key` makes, for an integer seed of any size.
+    """The key that `jax.random.key` returns, for an integer seed of any size.
 
-    From 2**32 on, `jax.random.key` keeps only the last 32 bits in single precision, and it refuses 2**63.
+    From 2**32 on, `jax.random.key` keeps only the last 32 bits in single precision, and it fails for 2**63.
     """
     return jax.random.key(seed) if seed < 2**32 else random_key(seed)

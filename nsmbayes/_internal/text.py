@@ -1,19 +1,19 @@
-"""Text of others, made safe to show: names, file names, cells of a table."""
+"""Escaping of text from users and files (names, file names, cells of a table), so that it is safe to show."""
 
 import unicodedata
 from collections.abc import Sequence
 
 LONGEST_NAME = 60
-"""Characters of a name that are shown; the rest is left out."""
+"""Largest number of characters of a name that are shown; the rest is left out."""
 _LISTED = 8
 _FORMULA = ("=", "+", "-", "@")
-# Control characters, invisible marks (some of which turn the direction of writing), halves of surrogate pairs, and
-# separators of lines and paragraphs.
+# Control characters, invisible marks (some of which change the writing direction), unpaired surrogates, and line and
+# paragraph separators.
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def escape(text: str, *, keep: str = "") -> str:
-    r"""`text` with control characters written out, so that a terminal shows them and obeys none; `keep` are left.
+    r"""`text` with control characters escaped, so that a terminal shows and does not execute them; except `keep`.
 
     Example:
         >>> print(escape("a\x1b[2Jb\n"))
@@ -29,13 +29,13 @@ def _written_out(character: str) -> str:
 
 
 def shorten(text: str, longest: int = LONGEST_NAME) -> str:
-    """The first characters of `text`, with control characters written out."""
+    """The first characters of `text`, with control characters escaped."""
     short = escape(text[:longest])
     return short if len(short) <= longest and len(text) <= longest else short[: longest - 1] + "…"
 
 
 def cell(name: str) -> str:
-    """A name as a cell of a CSV file: what a spreadsheet would compute as a formula gets a quotation mark in front.
+    """A name as a cell of a CSV file; a name that a spreadsheet would take as a formula gets a leading quotation mark.
 
     Example:
         >>> cell("=1+1"), cell("alpha")

@@ -1,7 +1,7 @@
-"""A line for people who wait: what is being done and for how long, shown once it has taken two seconds.
+"""A progress line that shows the current stage and the time taken, for computations of more than two seconds.
 
-On terminals and in notebooks only. What is being done is told by `stage`, from wherever it happens, so that nothing has
-to be passed along; without anybody waiting `stage` does nothing.
+It is only shown on terminals and in notebooks. Any code can call `stage` to report the current stage, so no object has
+to be passed along; outside of `waiting`, `stage` does nothing.
 """
 
 import sys
@@ -13,11 +13,11 @@ from contextvars import ContextVar
 from tqdm.auto import tqdm
 
 PATIENCE = 2.0  # seconds
-_EVERY = 0.5  # seconds between two looks at the clock
+_EVERY = 0.5  # seconds between updates
 
 
 class _Waiting:
-    """What is being done now."""
+    """The title and the current stage of a computation."""
 
     def __init__(self, title: str):
         self.title = self.text = title
@@ -28,7 +28,7 @@ _NOW: ContextVar[_Waiting | None] = ContextVar("waiting", default=None)
 
 @contextmanager
 def waiting(title: str, *, progress: bool) -> Iterator[None]:
-    """While this is open and takes long, show `title`, the current stage and the time; the outermost one is shown."""
+    """A context that, if it takes long, shows `title`, the current stage and the time; nested contexts show nothing."""
     if not progress or _NOW.get() is not None or not _somebody_looks():
         yield
         return
@@ -46,7 +46,7 @@ def waiting(title: str, *, progress: bool) -> Iterator[None]:
 
 @contextmanager
 def quiet(silent: bool = True) -> Iterator[None]:
-    """Show nothing of what is waited for inside."""
+    """A context in which no progress line is shown, if `silent`."""
     token = _NOW.set(_Waiting("") if silent else _NOW.get())
     try:
         yield
@@ -55,7 +55,7 @@ def quiet(silent: bool = True) -> Iterator[None]:
 
 
 def stage(text: str) -> None:
-    """Say what is being done, to whoever waits."""
+    """Report the current stage to the progress line, if there is one."""
     now = _NOW.get()
     if now is not None:
         now.text = f"{now.title}: {text}"

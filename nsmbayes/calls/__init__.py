@@ -1,4 +1,4 @@
-"""Calls of a simulator for numbered rows, here or elsewhere. Nothing in this room needs JAX: processes start fast."""
+"""Calls of a simulator for numbered rows, in this process or elsewhere; without JAX, so that processes start fast."""
 
 from nsmbayes.calls.functions import InBatches, OneByOne
 from nsmbayes.calls.generators import RowGenerators

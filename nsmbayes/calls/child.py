@@ -1,7 +1,7 @@
-"""A process that simulates for another one: what hangs or dies in it, hangs or dies alone.
+"""A child process that simulates for another process, which continues if the child hangs or dies.
 
-It is started as `python -m nsmbayes.calls.child`, with the number of a socket. It tells when each call
-starts in a file that both processes map, and sends what it has made a few times a second.
+It is started as `python -m nsmbayes.calls.child`, with the number of a socket. It writes the start of each call into a
+file that both processes map, and sends its results a few times a second.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from nsmbayes.calls.work import calls, make
 from nsmbayes.errors import InputError
 
 CLOCK = struct.Struct("<qqd")
-"""The call that runs now, as first row and number of rows (0 while none does), and when it started."""
+"""The current call, as first row and number of rows (0 if there is none), and its start time."""
 _SEND_EVERY = 0.2  # seconds: at most this much work is lost with the process
 
 
 def main() -> None:
-    """Simulate what comes in, until the other side hangs up."""
+    """Simulate the work that arrives, until the other side closes the connection."""
     connection = Connection(int(sys.argv[1]))
     end_with_parent(int(sys.argv[2]))
     with mmap.mmap(int(sys.argv[3]), CLOCK.size) as clock, contextlib.suppress(EOFError, ConnectionError):

@@ -1,6 +1,6 @@
-"""Where simulations are run: in this process, in several, by any executor of `concurrent.futures`, or on Dask.
+"""Executors of simulations: this process, several processes, any executor of `concurrent.futures`, or Dask.
 
-An executor turns pieces of work into outcomes, in any order. At any time it holds only a few of them.
+An executor turns pieces of work into outcomes, in any order. It holds only a few of them at any time.
 """
 
 import contextlib
@@ -19,22 +19,22 @@ from nsmbayes.calls import Caller, Outcome, Work, evaluate
 from nsmbayes.calls.isolation import Crew, end_idle, evaluate_isolated, pickled
 from nsmbayes.errors import InputError, SimulationError
 
-_MOST_WAITING = 64  # pieces that a Dask cluster may have to do: one that grows with its work must see some
+_MOST_WAITING = 64  # pieces queued on a Dask cluster, since an adaptive cluster only grows if work is waiting
 
-_MOST_LOST = 5  # times that a piece of work may be lost with its worker
+_MOST_LOST = 5  # number of times that a piece of work may be lost because its worker died
 
 Outcomes = Generator[tuple[Work, Outcome], None, None]
 
 
 def outcomes(simulator: Caller, works: Iterator[Work], executor: Any, timeout: float | None) -> Outcomes:
-    """What comes of each piece of work, in the order in which they are finished.
+    """The outcome of each piece of work, in the order in which they finish.
 
     Args:
-        simulator: what is run.
-        works: pieces of work; they are asked for one by one, as there is room for them.
+        simulator: the simulator.
+        works: pieces of work; they are taken one by one, when there is room for them.
         executor: None for this process; a number of processes; a `concurrent.futures.Executor`; a Dask client, or the
             address of a Dask scheduler.
-        timeout: seconds that a call of the simulator may take; with it every call is made in a process of its own.
+        timeout: seconds that a call of the simulator may take; if it is given, calls are made in separate processes.
     """
     timeout = checks.optional_positive(timeout, "timeout")
     if executor is None:
@@ -65,7 +65,7 @@ def _here(simulator: Caller, works: Iterator[Work], timeout: float | None) -> Ou
 
 
 def _in_processes(simulator: Caller, works: Iterator[Work], workers: int, timeout: float | None) -> Outcomes:
-    """Each thread of a pool waits for a process: one that dies is replaced, and takes no other along."""
+    """Each thread of a pool waits for one process. A process that dies is replaced; the others continue."""
     payload, crew = pickled(simulator), Crew()
     pool = ThreadPoolExecutor(workers, "nsmbayes-simulate")
     try:
@@ -89,7 +89,7 @@ def _in_executor(simulator: Caller, works: Iterator[Work], pool: Executor, timeo
 
 
 def _on_dask(simulator: Caller, works: Iterator[Work], executor: Any, timeout: float | None) -> Outcomes:
-    """Dask gives the work of a worker that died to another; work that kills several is done in a process of its own."""
+    """Dask moves the work of a dead worker to another; work that kills several workers runs in a separate process."""
     distributed = _distributed()
     with contextlib.ExitStack() as stack:
         client = executor
@@ -98,7 +98,7 @@ def _on_dask(simulator: Caller, works: Iterator[Work], executor: Any, timeout: f
                 client = stack.enter_context(distributed.Client(executor, timeout="10s"))
             except (OSError, ValueError) as error:
                 raise InputError(f"`executor`: no Dask scheduler answers at {executor!r} ({error}).") from None
-        payload = pickled(simulator)  # with every piece: what is scattered is lost with the workers that hold it
+        payload = pickled(simulator)  # sent with every piece: scattered data are lost with the workers that hold them
 
         def submit(work: Work, isolated: bool = False) -> Any:
             return client.submit(run_piece, payload, work, timeout, isolated, pure=False)
@@ -120,9 +120,9 @@ def _finished(
     most: Callable[[], int],
     again: tuple[tuple[type[Exception], ...], Callable[[Work], Any]] = ((), _never),
 ) -> Outcomes:
-    """Submit pieces of work, at most `most()` at a time, and give back those that are finished.
+    """Submit pieces of work, at most `most()` at a time, and yield those that are finished.
 
-    Work that ends with one of the errors in `again` is submitted once more, by its function.
+    Work that ends with one of the errors in `again` is submitted again, by the function in `again`.
     """
     queue: SimpleQueue[tuple[Work, Any]] = SimpleQueue()
     running: dict[int, Any] = {}
@@ -159,7 +159,7 @@ def _finished(
 
 
 def run_piece(payload: bytes, work: Work, timeout: float | None, isolated: bool = False) -> Outcome:
-    """Simulate the rows of `work`, wherever this runs."""
+    """Simulate the rows of `work` on a worker."""
     if isolated or timeout is not None:
         return evaluate_isolated(payload, work, timeout)
     return evaluate(_simulator(payload), work)

@@ -1,4 +1,4 @@
-"""Functions of one theta or of many, as callers."""
+"""Callers for functions of one theta or of many."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from nsmbayes.errors import InputError
 
 
 class OneByOne:
-    """A function `one(rng, theta) -> x` of one theta."""
+    """A caller for a function `one(rng, theta) -> x` of one theta."""
 
     calls_of = 1
 
@@ -24,18 +24,18 @@ class OneByOne:
 
 
 class InBatches:
-    """A function `batch(rng, theta) -> x` of `calls_of` theta, or of one after it failed with several."""
+    """A caller for a function `batch(rng, theta) -> x` of `calls_of` theta, or of one theta after a call failed."""
 
     def __init__(self, batch: Callable[[np.random.Generator, Float[np.ndarray, "k d_theta"]], Any], calls_of: int):
         self.batch, self.calls_of = batch, calls_of
 
     def numbered(self, seed: int, first: int, theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
-        """Observations of the rows from `first` on, by one call."""
+        """Observations of consecutive rows from `first` on, by one call."""
         generators = call_generators(seed) if len(theta) == self.calls_of else row_generators(seed)
         return self.called(generators.at(first), theta)
 
     def called(self, rng: np.random.Generator, theta: Float[np.ndarray, "k d_theta"]) -> Float[np.ndarray, "k d_x"]:
-        """What the function returns, if it has the right shape."""
+        """The result of the function; an `InputError` if it has a wrong shape."""
         x = np.asarray(self.batch(rng, theta), dtype=np.float64)
         if x.ndim == 1:
             x = x[:, None]

@@ -1,7 +1,7 @@
-"""NumPy generators of numbered rows: that of row i follows from (seed, i) alone.
+"""NumPy generators of numbered rows: the generator of row i depends only on (seed, i).
 
-Neither the number of workers nor the size of a batch nor the order of the work then changes a simulation. Numbers come
-from Philox, a counter-based generator: the seed and the stream are its key, the row is its counter.
+So simulations do not change with the number of workers, the size of a batch or the order of the work. Numbers come from
+Philox, a counter-based generator: the seed and the stream are its key, the row is its counter.
 """
 
 import threading
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-_ROWS, _CALLS = 102, 103  # streams of a seed
+_ROWS, _CALLS = 102, 103  # random streams of a seed
 _of_thread = threading.local()
 
 
 class RowGenerators:
-    """NumPy generators, one per row. Each is valid until the next one is asked for: making one anew takes 25 us.
+    """NumPy generators, one per row. Each is valid until the next call of `at`: creating a new object takes 25 us.
 
     Example:
         >>> from nsmbayes.calls import RowGenerators
@@ -32,19 +32,19 @@ class RowGenerators:
         self._generator = np.random.Generator(self._source)
 
     def at(self, row: int) -> np.random.Generator:
-        """The generator of a row, at its start."""
-        self._state["state"]["counter"][3] = row  # the last of four words: a row has 2^192 numbers of its own
+        """The generator of a row, in its initial state."""
+        self._state["state"]["counter"][3] = row  # the last of four words: each row has 2^192 numbers
         self._source.state = self._state
         return self._generator
 
 
 def row_generators(seed: int) -> RowGenerators:
-    """The generators of a seed's rows in this thread."""
+    """The generators of the rows of a seed, for this thread."""
     return _kept(seed, _ROWS)
 
 
 def call_generators(seed: int) -> RowGenerators:
-    """Generators for calls of several rows at once, independent of those of the rows themselves."""
+    """Generators for calls of several rows at once, independent of the generators of the rows."""
     return _kept(seed, _CALLS)
 
 

@@ -1,4 +1,4 @@
-"""Simulation in processes of their own, which may hang or die."""
+"""Simulation in separate processes, which may hang or die."""
 
 import atexit
 import contextlib
@@ -20,14 +20,14 @@ from nsmbayes.calls.child import CLOCK
 from nsmbayes.calls.work import Call, Caller, Outcome, Row, RowStatus, Work, gathered
 from nsmbayes.errors import InputError, SimulationError
 
-_ATTEMPTS = 3  # deaths that a row may see before it is blamed: a process can also be killed from outside
-_STARTS = 10  # processes in a row that may end before they simulate
-_START = 120.0  # seconds that a process may take to import what it needs
+_ATTEMPTS = 3  # deaths of a process after which its row fails; fewer may be due to kills from outside
+_STARTS = 10  # consecutive processes that may end before they simulate
+_START = 120.0  # seconds that a process may take to start and import modules
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Child:
-    """One process that simulates, and the means to watch it."""
+    """One process that simulates, and methods to watch it."""
 
     def __init__(self):
         if os.name != "posix":
@@ -42,7 +42,7 @@ class Child:
                 [sys.executable, "-m", "nsmbayes.calls.child", *numbers],
                 pass_fds=(theirs.fileno(), file.fileno()),
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the campaign, and a kill reaches what the simulator started
+                start_new_session=True,  # Ctrl-C only reaches the parent, and a kill reaches all that the child started
                 env=dict.fromkeys(_ONE_THREAD, "1") | os.environ,
             )
         theirs.close()
@@ -58,12 +58,12 @@ class Child:
             return False
 
     def send(self, payload: bytes, work: Work, singly: frozenset[int]) -> None:
-        """Hand work over; the simulator only if it is another than before."""
+        """Send work; the simulator is sent only if it has changed."""
         self._connection.send((None if payload == self._payload else payload, work, singly))
         self._payload = payload
 
     def receive(self, timeout: float | None) -> list[Row]:
-        """Rows, as soon as there are some; raise `TimeoutError` if the call that runs takes too long, or `EOFError`."""
+        """Rows, as soon as some are ready; raise `TimeoutError` if a call takes too long, `EOFError` if it has died."""
         while not self._connection.poll(None if timeout is None else _until(*self.call(), timeout)):
             call, started = self.call()
             if timeout is not None and call.size and time.monotonic() - started > timeout:
@@ -74,19 +74,19 @@ class Child:
         return received
 
     def call(self) -> tuple[Call, float]:
-        """The call that runs now, and since when; a call of no rows if none does."""
+        """The current call and its start time; a call of size 0 if there is none."""
         first, count, started = CLOCK.unpack_from(self._clock)
         return Call(first, count), started
 
     def kill(self) -> int:
-        """Kill the process and all that it started; whoever waits for it gets an `EOFError`. Its exit status."""
-        if self._process.returncode is None:  # its number is still its own
+        """Kill the process and its children, and return its exit status; threads waiting for it get an `EOFError`."""
+        if self._process.returncode is None:  # its process id has not been reused
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         return self._process.wait()
 
     def end(self) -> int:
-        """Kill the process, if it has not ended, and let go of it; its exit status."""
+        """Kill the process if it still runs, release its resources, and return its exit status."""
         status = self.kill()
         self._connection.close()
         self._clock.close()
@@ -94,12 +94,12 @@ class Child:
 
 
 def _until(call: Call, started: float, timeout: float) -> float:
-    """Seconds until it is time to look again."""
+    """Seconds to wait before checking the call again."""
     return min(1.0, timeout) if not call.size else max(0.001, started + timeout - time.monotonic() + 0.001)
 
 
 class Crew:
-    """Processes that simulate: those that wait for work and those that are busy."""
+    """A pool of processes that simulate, idle and busy ones."""
 
     def __init__(self):
         self._idle: list[Child] = []
@@ -107,7 +107,7 @@ class Crew:
         self._lock, self._ended = threading.Lock(), False
 
     def take(self) -> Child:
-        """A process for some work; a new one if none waits."""
+        """A process for some work; a new one if no process is idle."""
         with self._lock:
             self._require_running()
             child = self._idle.pop() if self._idle else None
@@ -121,26 +121,26 @@ class Crew:
         return child
 
     def give_back(self, child: Child) -> None:
-        """The work is done."""
+        """Return a process after its work is done."""
         with self._lock:
             self._busy.remove(child)
             self._idle.append(child)
 
     def drop(self, child: Child) -> int:
-        """End a process; its exit status."""
+        """End a busy process and return its exit status."""
         with self._lock:
             self._busy.remove(child)
         return child.end()
 
     def end_idle(self) -> None:
-        """End the processes that wait for work."""
+        """End the idle processes."""
         with self._lock:
             ending, self._idle = self._idle, []
         for child in ending:
             child.end()
 
     def end(self) -> None:
-        """End all processes, also those that are busy: the threads that wait for them get an error."""
+        """End all processes, also busy ones: threads waiting for them get an error."""
         with self._lock:
             self._ended = True
             busy = list(self._busy)
@@ -153,26 +153,26 @@ class Crew:
             raise SimulationError("The campaign has ended.")
 
 
-_own = Crew()  # of this process, wherever it works
+_own = Crew()  # the default crew of this process
 atexit.register(_own.end)
 
 
 def end_idle() -> None:
-    """End the processes of this process that wait for work."""
+    """End the idle processes of the default crew."""
     _own.end_idle()
 
 
 def evaluate_isolated(payload: bytes, work: Work, timeout: float | None, crew: Crew = _own) -> Outcome:
     """Simulate the rows of `work` in a process of `crew`; `payload` is the pickled simulator.
 
-    A row that takes more than `timeout` seconds, or that kills its process three times, has failed; the others are
-    simulated none the less. A call of several rows that does so is made again row by row.
+    A row fails if it takes more than `timeout` seconds or kills its process three times; the other rows are still
+    simulated. If this happens to a call of several rows, they are simulated one by one.
     """
     done: list[Row] = []
     failed: dict[int, Row] = {}
     singly: set[int] = set()
     deaths: Counter[int] = Counter()
-    without_work = 0  # processes in a row that ended before they simulated
+    without_work = 0  # consecutive processes that ended before they simulated
     while (at := work.start + len(done)) < work.stop:
         if at in failed:
             done.append(failed[at])
@@ -214,7 +214,7 @@ def evaluate_isolated(payload: bytes, work: Work, timeout: float | None, crew: C
 
 
 def pickled(simulator: Caller) -> bytes:
-    """The simulator for another process; functions of a script or a notebook travel with it."""
+    """The simulator as bytes for another process, including functions defined in a script or a notebook."""
     try:
         return cloudpickle.dumps(simulator)
     except Exception as error:

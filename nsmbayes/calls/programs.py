@@ -1,4 +1,4 @@
-"""Programs that are started once for each theta, as callers."""
+"""Callers for programs that are started once for each theta."""
 
 import subprocess
 import tempfile
@@ -11,11 +11,11 @@ from jaxtyping import Float
 
 from nsmbayes.calls.generators import row_generators
 
-_SHOWN = 200  # characters of what the program wrote to stderr
+_SHOWN = 200  # number of characters of stderr in error messages
 
 
 class Program:
-    """A command, the text of its input file, and a function that reads its output."""
+    """A caller for a program: a command, the text of its input file, and a function that parses its output."""
 
     calls_of = 1
 
@@ -27,7 +27,7 @@ class Program:
         return self.run(row_generators(seed).at(first), theta[0])[None]
 
     def filled(self, theta: Float[np.ndarray, " d_theta"], seed: int, folder: Path) -> tuple[list[str], str | None]:
-        """The command and the input file for one theta."""
+        """The command and the text of the input file for one theta."""
         names = {
             "theta": [repr(float(value)) for value in theta],
             "seed": seed,
@@ -38,7 +38,7 @@ class Program:
         return command, None if self.template is None else self.template.format(**names)
 
     def run(self, rng: np.random.Generator, theta: Float[np.ndarray, " d_theta"]) -> Float[np.ndarray, " d_x"]:
-        """Start the program, wait for it, and read what it wrote."""
+        """Start the program, wait for it, and parse its output."""
         with tempfile.TemporaryDirectory(prefix="nsmbayes-") as name:
             folder = Path(name)
             command, text = self.filled(theta, int(rng.integers(2**31)), folder)
@@ -52,7 +52,7 @@ class Program:
 
 
 def _output(command: list[str], folder: Path) -> str:
-    """What the program wrote to stdout."""
+    """Run the program and return its stdout."""
     ended = subprocess.run(command, cwd=folder, text=True, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if ended.returncode != 0:
         said = ended.stderr.strip()[-_SHOWN:]

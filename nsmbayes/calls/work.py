@@ -1,4 +1,4 @@
-"""A piece of work: some rows of a campaign, what came of them, and how they are simulated."""
+"""A piece of work: some rows of a campaign, how they are simulated, and their outcome."""
 
 from collections.abc import Iterator
 from enum import IntEnum
@@ -9,22 +9,22 @@ from jaxtyping import Float, UInt8
 
 from nsmbayes.errors import InputError
 
-_LONGEST = 200  # characters of a reason
+_LONGEST = 200  # largest number of characters of a reason
 
 
 class Caller(Protocol):
-    """What can simulate numbered rows: every `nsmbayes.simulators.Simulator`, and what stands for one elsewhere."""
+    """An object that simulates numbered rows, made by `nsmbayes.simulators.Simulator.caller`."""
 
     calls_of: int
-    """How many rows a call takes: rows 0 to calls_of - 1, the next calls_of rows, and so on."""
+    """Number of rows of a call: rows 0 to calls_of - 1, the next calls_of rows, and so on."""
 
     def numbered(self, seed: int, first: int, theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
-        """The rows from `first` on: `calls_of` of them, or one."""
+        """Observations of `calls_of` rows, or of one row, starting at row `first`."""
         ...
 
 
 class RowStatus(IntEnum):
-    """What became of a row."""
+    """The status of a row: pending, valid, or the kind of its failure."""
 
     PENDING = 0
     VALID = 1
@@ -35,7 +35,7 @@ class RowStatus(IntEnum):
 
 
 class Work(NamedTuple):
-    """Rows `start` to `stop` of a seed. `theta` may have more: it starts with row `offset`, as calls do."""
+    """Rows `start` to `stop` of a seed. `theta` may have more rows: it starts at row `offset`, the start of a call."""
 
     seed: int
     start: int
@@ -52,21 +52,21 @@ class Call(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of the rows from `start` on. Rows that failed have NaN, or what the simulator returned."""
+    """The outcome of the rows from `start` on. Failed rows have NaN, or the values that the simulator returned."""
 
     start: int
     x: Float[np.ndarray, "rows d_x"]
     status: UInt8[np.ndarray, " rows"]
     reasons: dict[int, str]
-    """Why rows failed, by their number."""
+    """The reasons why rows failed, by row number."""
 
 
 Row = tuple[Float[np.ndarray, " d_x"] | None, RowStatus, str]
-"""What came of a row: x, if there is one, what that means, and the reason if it failed."""
+"""The outcome of a row: x, or None if there is none, its status, and the reason if it failed."""
 
 
 def calls(simulator: Caller, work: Work, singly: frozenset[int] = frozenset()) -> Iterator[Call]:
-    """The calls that make the rows of `work`; those that would start at a row of `singly` are made row by row."""
+    """The calls that simulate the rows of `work`; a call that starts at a row in `singly` is split into single rows."""
     size = simulator.calls_of
     for first in range(work.start // size * size, work.stop, size):
         if size > 1 and first in singly:
@@ -76,7 +76,7 @@ def calls(simulator: Caller, work: Work, singly: frozenset[int] = frozenset()) -
 
 
 def make(simulator: Caller, work: Work, call: Call) -> list[Row]:
-    """Make one call, and the rows of it one by one if it fails. Rows outside of `work` are left out."""
+    """Make one call; if it fails, simulate its rows one by one. Rows outside of `work` are left out."""
     low, high = max(call.first, work.start), min(call.first + call.size, work.stop)
     at = call.first - work.offset
     try:
@@ -89,7 +89,7 @@ def make(simulator: Caller, work: Work, call: Call) -> list[Row]:
 
 
 def gathered(start: int, rows: list[Row]) -> Outcome:
-    """Rows from `start` on, as arrays. Rows with NaN or infinite values have failed."""
+    """The outcome of the rows from `start` on, as arrays. Rows with NaN or infinite values count as failed."""
     made = [i for i, (x, _, _) in enumerate(rows) if x is not None]
     widths = {len(rows[i][0]): start + i for i in reversed(made)}  # pyright: ignore[reportArgumentType]
     if len(widths) > 1:
@@ -107,12 +107,12 @@ def gathered(start: int, rows: list[Row]) -> Outcome:
 
 
 def evaluate(simulator: Caller, work: Work) -> Outcome:
-    """Simulate the rows of `work` here and now."""
+    """Simulate the rows of `work` in this process."""
     return gathered(work.start, [row for call in calls(simulator, work) for row in make(simulator, work, call)])
 
 
 def width_error(widths: dict[int, int]) -> InputError:
-    """The error of a simulator whose rows have different widths, each with a row that has it."""
+    """The error for a simulator whose rows have different widths; `widths` maps each width to a row that has it."""
     said = " and ".join(f"{width} in row {row}" for width, row in sorted(widths.items(), key=lambda item: item[1]))
     return InputError(f"`simulator` must return the same number of values every time; got {said}.")
 

@@ -1,4 +1,4 @@
-"""Losses: of one point, at noise levels, and of a data set, by evaluation or by statistics."""
+"""Losses of a point, at several noise levels, and of a data set, by evaluation or by sufficient statistics."""
 
 from nsmbayes.losses.evaluated import Loss, NLELoss, NLESetting, NSMLoss, NSMSetting
 from nsmbayes.losses.noise_levels import DEFAULT_NOISE_LEVELS, check_noise_levels, noisy_points

@@ -1,4 +1,4 @@
-"""The loss of very many observations: in blocks, of which only a few are in memory at once."""
+"""The loss of very many observations, in blocks, so that only a few blocks are in memory at once."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -11,25 +11,25 @@ from nsmbayes._internal.parallel import call_each, cores, on_processor
 from nsmbayes.losses.evaluated import Loss, NSMLoss, NSMSetting
 
 AT_ONCE = 16
-"""Thetas of one compiled call: one shape, hence one compilation."""
-_WIDE, _FROM = 2000, 20_000  # observations in a block where a total is of so many: few blocks are made sooner than many
+"""Number of thetas in one compiled call: one shape, hence one compilation."""
+_WIDE, _FROM = 2000, 20_000  # block size for totals of at least this many observations: fewer blocks are faster
 
 
 class BlockedLoss(NamedTuple):
     """The loss of observations in several columns, block by block.
 
-    Every block has nodes for the noise of its own, drawn from its number, so that a block is the same whenever it is
-    made. The last one is padded to the size of the others.
+    Every block has its own quadrature nodes for the noise, with its number as seed, so that a block is the same
+    whenever it is computed. The last block is padded to the size of the others.
     """
 
     setting: NSMSetting
     x: Float[np.ndarray, "n d_x"]
     size: int
-    """Observations in a block."""
+    """Number of observations in a block."""
     multiples: Float[np.ndarray, " n"] | None = None
-    """What each observation counts beside its weight; one, if not given."""
+    """A factor for the loss of each observation, in addition to its weight; 1 by default."""
     seed: int = 0
-    """For the nodes, beside the number of the block."""
+    """Seed of the nodes, in addition to the number of the block."""
 
     @property
     def n(self) -> int:
@@ -37,7 +37,7 @@ class BlockedLoss(NamedTuple):
         return len(self.x)
 
     def block(self, number: int) -> NSMLoss:
-        """The loss of one block; padding counts nothing in it."""
+        """The loss of one block; padding has weight zero."""
         mine = slice(number * self.size, (number + 1) * self.size)
         rows = self.x[mine]
         padding = self.size - len(rows)
@@ -48,9 +48,9 @@ class BlockedLoss(NamedTuple):
         return loss.reweighted(np.concatenate([multiples, np.zeros(padding)]))
 
     def total(self, theta: Float[np.ndarray, "k d"], *, first: int | None = None) -> Float[np.ndarray, " k"]:
-        """The loss of all observations, or of the first ones, at k thetas.
+        """The loss of all observations, or of the first `first` observations, at k thetas.
 
-        Of very many in wider blocks, which have other nodes for the noise.
+        With very many observations, it is computed in wider blocks, which have other nodes for the noise.
         """
         many = (self.n if first is None else first) >= _FROM and self.size < _WIDE
         blocked = self._replace(size=_WIDE) if many else self
@@ -59,7 +59,7 @@ class BlockedLoss(NamedTuple):
     def each(
         self, theta: Float[np.ndarray, "k d"], *, first: int | None = None
     ) -> Iterator[Float[np.ndarray, "k block"]]:
-        """The losses of the observations at k thetas, block after block; of the first `first` observations alone."""
+        """The losses of all, or of the first `first`, observations at k thetas, block after block."""
         last = self.n if first is None else first
         blocks, together = -(-last // self.size), 2 * cores()
         for start in range(0, blocks, together):
@@ -68,7 +68,7 @@ class BlockedLoss(NamedTuple):
                 yield each[:, : last - number * self.size]
 
     def of_rows(self, theta: Float[np.ndarray, "k d"], rows: Int[np.ndarray, " r"]) -> Float[np.ndarray, "k r"]:
-        """The losses of some observations at k thetas."""
+        """The losses of the observations in `rows` at k thetas."""
         found = np.empty((len(theta), len(rows)))
         for number in np.unique(rows // self.size):
             mine = np.flatnonzero(rows // self.size == number)
@@ -80,7 +80,7 @@ class BlockedLoss(NamedTuple):
 
 
 def losses_at(losses: Sequence[Loss], theta: Float[np.ndarray, "k d"]) -> list[Float[np.ndarray, "k n"]]:
-    """The loss of each observation at k thetas, for data sets of one size; on all cores."""
+    """The loss of each observation at k thetas, for several data sets of the same size; on all cores."""
     padded = np.concatenate([theta, np.repeat(theta[:1], -len(theta) % AT_ONCE, axis=0)])
     parts = padded.reshape(-1, AT_ONCE, theta.shape[1])
     found = call_each(_each, [(loss, part) for loss in losses for part in parts])

@@ -1,7 +1,7 @@
-"""Very many observations of one column: those that no noise level can tell apart are counted, not kept.
+"""Very many observations of one column: observations too close for any noise level to distinguish are counted in cells.
 
-The smallest noise level smooths the data over more than ten cells, so that what an observation loses by standing at its
-cell's mean is of second order: in the bulk, as if the smallest noise had a thousandth less of its variance.
+The smallest noise level smooths the data over more than ten cells. So the error of moving an observation to the mean of
+its cell is of second order: in the bulk, as if the variance of the smallest noise were a thousandth smaller.
 """
 
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ from nsmbayes.losses.evaluated import NSMLoss, NSMSetting
 from nsmbayes.scatter import LocationScatter
 
 MANY_IN_LINE = 5000
-"""Observations of one column above which they are counted in cells."""
-_PER_LEVEL = 10  # cells to the smallest noise level
-_STRETCH = 10.0  # scales from the centre beyond which cells grow in proportion to the distance
+"""More observations of one column than this are counted in cells."""
+_PER_LEVEL = 10  # cells per smallest noise level
+_STRETCH = 10.0  # in scales: farther from the centre than this, the cell width is proportional to the distance
 
 
 class Cells(NamedTuple):
-    """Observations of one column, counted where they are closer together than the noise can tell.
+    """Observations of one column, counted in cells that are narrow compared with the noise.
 
-    The number of cells is padded to a power of two, since every size is compiled; cells of padding count nothing.
+    The number of cells is padded to a power of two, since every size is compiled; padding cells have a count of zero.
     """
 
     x: Float[np.ndarray, "cells 1"]
@@ -35,7 +35,7 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, x: Float[np.ndarray, "n 1"], centre: LocationScatter, smallest: float) -> "Cells":
-        """Those of observations `x`; `smallest` is the smallest noise level, in units of the scale of `centre`.
+        """The cells of observations `x`; `smallest` is the smallest noise level, in units of the scale of `centre`.
 
         Example:
             >>> from nsmbayes.scatter import LocationScatter
@@ -59,7 +59,7 @@ class Cells(NamedTuple):
         return len(self.of_row)
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Float[np.ndarray, "resamples cells"]:
-        """How many observations of each cell bootstrap resamples have, relative to the data."""
+        """The number of observations of each cell in bootstrap resamples, relative to the data."""
         drawn = rng.multinomial(self.n, self.counts / self.n, size=resamples)
         return np.where(self.counts > 0, drawn / np.maximum(self.counts, 1), 1.0)
 
@@ -70,12 +70,12 @@ class CountedLoss(NamedTuple):
     cells: Cells
     setting: NSMSetting
     one_each: NSMLoss
-    """The loss with one observation in each cell, what they count by their number included."""
+    """The loss with one observation in each cell, including the average of `multiples` over the cell."""
 
     @classmethod
     @double_precision
     def of(cls, setting: NSMSetting, cells: Cells, multiples: Float[np.ndarray, " n"] | None) -> "CountedLoss":
-        """With `multiples`, what observations count beside their weight: on average over each cell."""
+        """The loss with factors `multiples` of the observations, averaged over each cell."""
         loss = setting.loss(cells.x)
         if multiples is not None:
             totals = np.bincount(cells.of_row, multiples, minlength=len(cells.x))
@@ -84,7 +84,7 @@ class CountedLoss(NamedTuple):
 
     @property
     def loss(self) -> NSMLoss:
-        """The loss of all observations; `each` gives those of cells."""
+        """The loss of all observations; its `each` returns the losses of the cells."""
         return self.one_each.reweighted(self.cells.counts.astype(float))
 
     def blocks(self, theta: Float[np.ndarray, "k d"]) -> Iterator[Float[np.ndarray, "k cells"]]:
@@ -92,13 +92,13 @@ class CountedLoss(NamedTuple):
         yield losses_at([self.one_each], theta)[0]
 
     def by_row(self, values: Shaped[np.ndarray, " cells"]) -> Shaped[np.ndarray, " n"]:
-        """Values of cells, for each of their observations."""
+        """The value of the cell of each observation."""
         return values[self.cells.of_row]
 
     def row_losses(self, theta: Float[np.ndarray, "k d"], rows: Int[np.ndarray, " r"]) -> Float[np.ndarray, "k r"]:
-        """The losses of some of the observations."""
+        """The losses of the observations in `rows` at k thetas."""
         return losses_at([self.one_each], theta)[0][:, self.cells.of_row[rows]]
 
     def describe(self) -> str:
-        """One sentence."""
+        """How the loss is computed, in a sentence for users."""
         return f"Computed from {int((self.cells.counts > 0).sum()):,} cells of the {self.cells.n:,} observations."

@@ -1,29 +1,29 @@
-"""Weights with which the losses of a few observations add up to the loss of all, where it matters."""
+"""Weights for a few observations whose weighted losses sum to the loss of all observations, near its minimum."""
 
 import numpy as np
 from jaxtyping import Float
 
-_PRECISE = 0.02  # nats to which the loss is to be reproduced at its minimum
-_RELATIVE = 0.003  # and more, as a fraction of what it lies above its minimum
-_SPREAD = 0.5  # how far weights may be expected to move, relative to where they start
-_SMALLEST = 0.05  # of a weight, relative to where it started
+_PRECISE = 0.02  # target error at the minimum of the loss, in nats
+_RELATIVE = 0.003  # additional target error elsewhere, as a fraction of the height above the minimum
+_SPREAD = 0.5  # prior standard deviation of a weight, relative to its start
+_SMALLEST = 0.05  # smallest weight, relative to its start
 _PASSES = 20
 
 
 def matched_weights(
     each: Float[np.ndarray, "k m"], total: Float[np.ndarray, " k"], start: Float[np.ndarray, " m"], beta: float
 ) -> Float[np.ndarray, " m"]:
-    """Weights near `start` with which the losses of m observations add up to `total`, up to a constant, at k thetas.
+    """Weights near `start` with which the losses of m observations sum to `total`, up to a constant, at k thetas.
 
-    They are a ridge regression's (in survey sampling, calibrated weights): the mean of w given beta (each @ w - total),
-    centred over the thetas, if w has mean `start` and standard deviations in proportion to it. The totals may be off
-    by 0.02 nats where they are smallest, and by 0.3 % of what they are larger elsewhere. Weights stay positive;
-    those that would not are held at a twentieth of where they started.
+    They are the solution of a ridge regression (calibrated weights in survey sampling): the mean of w given
+    beta (each @ w - total), centred over the thetas, if w has mean `start` and standard deviations proportional to it.
+    The totals may have an error of 0.02 nats at their minimum, plus 0.3 % of their height above it elsewhere. Weights
+    stay positive: a weight that would fall below a twentieth of its start is fixed there.
 
     Args:
         each: the loss of each observation of the subset at the thetas.
-        total: the loss to be reproduced there.
-        start: weights to begin with, positive.
+        total: the loss to be reproduced at the thetas.
+        start: initial weights, positive.
         beta: the learning rate: beta times a loss is in nats.
 
     Example:
@@ -34,7 +34,7 @@ def matched_weights(
         (True, True)
     """
     excess = beta * (total - total.min())
-    scale = 1 / (_PRECISE + _RELATIVE * excess)  # one over what the total may be off
+    scale = 1 / (_PRECISE + _RELATIVE * excess)  # one over the error allowed
 
     def centred(values: np.ndarray) -> np.ndarray:
         return (

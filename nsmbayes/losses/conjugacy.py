@@ -1,4 +1,4 @@
-"""The Gaussian posterior that a quadratic loss and a Gaussian prior have (Proposition 1), at any learning rate."""
+"""The Gaussian posterior of a quadratic loss and a Gaussian prior (Proposition 1), at any learning rate."""
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +12,7 @@ def gaussian_posterior(
 ) -> tuple[Float[np.ndarray, "*k d"], Float[np.ndarray, "*k d d"]]:
     """Mean and precision of exp(-beta (theta' A theta + 2 theta' B)) N(prior), for a stack of data sets or of betas.
 
-    With `resolution` beta is a matrix: see `direction_rates`.
+    With a positive `resolution`, the learning rate differs between directions: see `direction_rates`.
     """
     k = 2 * np.asarray(beta)
     if resolution == 0:
@@ -30,11 +30,11 @@ def gaussian_posterior(
 def diagonalise(
     prior: GaussianPrior, total: Quadratic
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "*k d"], Float[np.ndarray, "*k d d"], Float[np.ndarray, "*k d"]]:
-    """S, λ, U, b with theta = prior mean + S U t, in which the prior is N(0, I) and the loss sum(λ t^2 + 2 b t)."""
+    """S, λ, U, b so that with theta = prior mean + S U t, the prior is N(0, I) and the loss is sum(λ t^2 + 2 b t)."""
     S = np.linalg.cholesky(prior.covariance)
     λ, U = np.linalg.eigh(S.T @ total.A @ S)
     b = np.einsum("...ij,...i->...j", U, (total.B + total.A @ prior.mean) @ S)
-    return S, np.maximum(λ, 0), U, b  # A is a sum of squares: what is below zero is rounding
+    return S, np.maximum(λ, 0), U, b  # A is a sum of squares: values below zero are rounding errors
 
 
 def direction_rates(
@@ -42,9 +42,9 @@ def direction_rates(
 ) -> Float[np.ndarray, "*n d"]:
     """The learning rate in each direction t of `diagonalise`.
 
-    It is beta, or less where the standard deviation would become smaller than `resolution` times the prior's.
+    It is beta, or less if otherwise the standard deviation were smaller than `resolution` times the prior's.
     """
     if resolution == 0:
         return np.broadcast_to(beta, np.broadcast_shapes(np.shape(beta), λ.shape))
-    most = resolution**-2 - 1  # of 2 beta λ, the precision in units of the prior's
-    return np.minimum(beta, most / np.maximum(2 * λ, 1e-300 * max(most, 1.0)))  # λ may be zero: no bound then
+    most = resolution**-2 - 1  # largest 2 beta λ, the precision in units of the prior's
+    return np.minimum(beta, most / np.maximum(2 * λ, 1e-300 * max(most, 1.0)))  # no bound if λ is zero

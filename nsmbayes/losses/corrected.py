@@ -1,7 +1,7 @@
-"""A loss less a linear term: what a surrogate's error adds to its gradient, as far as simulations tell.
+"""A loss minus a linear term, which estimates from simulations how much the surrogate's error adds to its gradient.
 
-The term does not depend on the observations one by one. So what one of them adds to the loss, and every bound on it,
-stays as it was. It is linear around the posterior and bounded elsewhere, so that no prior becomes improper by it.
+The term does not depend on single observations. So the contribution of one observation to the loss, and every bound on
+it, stay the same. The term is linear around the posterior and bounded elsewhere, so it makes no prior improper.
 """
 
 from typing import NamedTuple
@@ -20,24 +20,24 @@ class Correction(NamedTuple):
     gradient: tuple[float, ...]
     centre: tuple[float, ...]
     reach: float
-    """b, the most that is ever subtracted."""
+    """b, the largest value that can be subtracted."""
 
     def times(self, n: int) -> "Correction":
-        """That of n observations."""
+        """The correction for n observations, given that for one."""
         return self._replace(gradient=tuple(n * g for g in self.gradient), reach=n * self.reach)
 
     def at(self, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " k"]:
-        """What is subtracted at many theta."""
+        """The value to subtract at k thetas."""
         along = (theta - np.asarray(self.centre)) @ np.asarray(self.gradient)
         return self.reach * np.tanh(along / self.reach)
 
     def as_numbers(self) -> Float[np.ndarray, " numbers"]:
-        """For files."""
+        """The correction as one vector, for saving."""
         return np.array([*self.gradient, *self.centre, self.reach])
 
     @classmethod
     def from_numbers(cls, numbers: Float[np.ndarray, " numbers"]) -> "Correction | None":
-        """What `as_numbers` was made from, if it is a correction."""
+        """The correction from the vector of `as_numbers`; None if the vector is not valid."""
         *both, reach = numbers.tolist()
         d = len(both) // 2
         if len(both) % 2 or not reach > 0:
@@ -46,7 +46,7 @@ class Correction(NamedTuple):
 
 
 class CorrectedLoss(Loss):
-    """The loss of a data set less a `Correction`."""
+    """The loss of a data set minus a `Correction`."""
 
     loss: Loss
     gradient: Float[Array, " d_theta"]
@@ -55,29 +55,29 @@ class CorrectedLoss(Loss):
 
     @property
     def cheap(self) -> bool:
-        """Whether the loss that is corrected is."""
+        """Whether the uncorrected loss is cheap; see `Loss.cheap`."""
         return self.loss.cheap
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
-        """What each observation adds: its loss."""
+        """The loss of each observation, without the correction."""
         return self.loss.each(theta)
 
     def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
-        """The sum over the observations, less the correction."""
+        """The sum over the observations, minus the correction."""
         return self.loss(theta) - self.reach * jnp.tanh(self.gradient @ (theta - self.centre) / self.reach)
 
 
 @double_precision
 def corrected(loss: Loss, correction: Correction | None) -> Loss:
-    """`loss` less a correction, if there is one."""
+    """`loss` minus `correction`; `loss` itself if that is None."""
     return loss if correction is None else CorrectedLoss(loss, *map(jnp.asarray, map(np.asarray, correction)))
 
 
 def corrected_alike(loss: Loss, other: Loss) -> Loss:
-    """`loss` with the correction that `other` has."""
+    """`loss` with the correction of `other`, if `other` has one."""
     return CorrectedLoss(loss, other.gradient, other.centre, other.reach) if isinstance(other, CorrectedLoss) else loss
 
 
 def uncorrected(loss: Loss) -> Loss:
-    """The loss of the observations alone."""
+    """`loss` without its correction, if it has one."""
     return loss.loss if isinstance(loss, CorrectedLoss) else loss

@@ -18,8 +18,8 @@ from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import FEW_COLUMNS, Density, Derivatives, Frame, MixtureDensity, Surrogate
 from nsmbayes.weights import Constant, Weighting, evaluate_each, overall_many
 
-_CHUNK = 8192  # numbers, points times columns, whose derivatives are in memory at once, per theta
-_TOGETHER = 4096  # points of all levels up to which levels are computed together: calls cost more than arithmetic
+_CHUNK = 8192  # points times columns whose derivatives are in memory at once, per theta
+_TOGETHER = 4096  # levels with no more points than this are computed together: calls cost more than arithmetic
 
 
 class Loss(eqx.Module):
@@ -27,7 +27,7 @@ class Loss(eqx.Module):
 
     @property
     def cheap(self) -> bool:
-        """Whether its sum costs the same for any number of observations: samplers may ask for it more often."""
+        """Whether its sum costs the same for any number of observations: samplers then evaluate it more often."""
         return False
 
     @abstractmethod
@@ -40,11 +40,11 @@ class Loss(eqx.Module):
 
 
 class LossSetting(Protocol):
-    """Everything a loss depends on but the observations: what they would count elsewhere can be asked of it."""
+    """Everything a loss depends on except the observations, so that it can be computed for other observations."""
 
     @property
     def surrogate(self) -> Surrogate:
-        """The surrogate that it is the loss of."""
+        """The surrogate of the loss."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class LossSetting(Protocol):
         ...
 
     def loss(self, x: Float[np.ndarray, "n d_x"], *, rules: int = 1, seed: int = 0) -> Loss:
-        """The loss on observations `x`; `rules` and `seed` are those of `noisy_points`, where there is noise."""
+        """The loss on observations `x`; `rules` and `seed` are those of `noisy_points`, used if there is noise."""
         ...
 
 
@@ -63,7 +63,7 @@ class NLELoss(Loss):
     surrogate: Density
     x: Float[Array, "n d_x"]
     counts: Float[Array, " n"] | None = None
-    """What each observation counts; one, if not given."""
+    """A factor for the loss of each observation; 1 by default."""
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
         """The loss of each observation."""
@@ -72,14 +72,14 @@ class NLELoss(Loss):
 
 
 class NLESetting(NamedTuple):
-    """The loss of NLE: every observation counts alike."""
+    """The loss of NLE: all observations have the same weight."""
 
     surrogate: Density
     weighting: Weighting
 
     @classmethod
     def of(cls, surrogate: Density, d_x: int) -> "NLESetting":
-        """With the constant weight, for which location and scatter mean nothing."""
+        """The setting with the constant weight, which does not depend on location and scatter."""
         centre = LocationScatter.from_scatter(np.zeros(d_x), np.eye(d_x), "sample")
         return cls(surrogate, Weighting(Constant(), centre))
 
@@ -91,10 +91,10 @@ class NLESetting(NamedTuple):
 
 
 class NSMLoss(Loss):
-    """The weighted score-matching loss at noisy points, y in `frame`, and what they count for the observations.
+    """The weighted score-matching loss at noisy points y in `frame`, and the points' weights for the observations.
 
-    `overall` is what an observation counts at all noise levels together, at most 1; `total_weights` have it in them,
-    `quadrature_weight` has not.
+    `overall` is a factor, at most 1, of each observation at all noise levels. It is included in `total_weights`, but
+    not in `quadrature_weight`.
     """
 
     surrogate: Surrogate
@@ -117,12 +117,12 @@ class NSMLoss(Loss):
         return (self.total_weights * self._at_points(theta)).sum()
 
     def by_observation(self, at_points: Float[Array, "groups points"]) -> Float[Array, " n"]:
-        """What the losses at the points add up to for each observation."""
+        """The loss of each observation, summed from the losses at the points."""
         return self.overall * (self.quadrature_weight * at_points.ravel()[self.node_index]).sum(axis=1)
 
     @double_precision
     def reweighted(self, multiples: Float[np.ndarray, " n"]) -> "NSMLoss":
-        """The loss in which each observation counts a multiple of what it counts here."""
+        """The loss with the loss of each observation multiplied by `multiples`."""
         overall = np.asarray(self.overall) * multiples
         weights = overall[:, None] * np.asarray(self.quadrature_weight)
         index, shape = np.asarray(self.node_index), self.total_weights.shape
@@ -131,9 +131,9 @@ class NSMLoss(Loss):
 
     @double_precision
     def only(self, rows: Int[np.ndarray, " k"]) -> "NSMLoss":
-        """The loss of some observations, at the nodes that they have here; for several columns.
+        """The loss of some observations, with the same nodes as here; only for several columns.
 
-        There every observation has as many nodes of its own at each level.
+        With several columns, every observation has its own nodes, the same number at each level.
         """
         groups, nodes = self.y.shape[0], self.node_index.shape[1] // self.y.shape[0]
         old = np.asarray(self.node_index)[rows].reshape(len(rows), groups, nodes)
@@ -173,7 +173,7 @@ class NSMLoss(Loss):
 
 
 class NSMSetting(NamedTuple):
-    """The loss of NSM-Bayes: which surrogate, how observations are weighted, in which coordinates, at which noise."""
+    """The loss of NSM-Bayes: its surrogate, the weighting of observations, the coordinates and the noise levels."""
 
     surrogate: Surrogate
     weighting: Weighting
@@ -185,7 +185,7 @@ class NSMSetting(NamedTuple):
     def of(
         cls, surrogate: Surrogate, weighting: Weighting, noise_levels: tuple[float, ...], *, whiten: bool
     ) -> "NSMSetting":
-        """In coordinates whitened by the location and scatter of the weighting, or in the user's units."""
+        """The setting in coordinates whitened by location and scatter of the weighting, or in the user's units."""
         centre, d_x = weighting.centre, weighting.centre.dim
         frame = Frame(jnp.zeros(d_x), jnp.eye(d_x))
         if whiten:
@@ -193,14 +193,14 @@ class NSMSetting(NamedTuple):
         return cls(surrogate, weighting, frame, noise_levels)
 
     def coordinates(self, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, "n d_x"]:
-        """y of observations x = offset + L y."""
+        """The coordinates y of observations x = offset + L y."""
         return np.linalg.solve(np.asarray(self.frame.basis), (x - np.asarray(self.frame.offset)).T).T
 
     @double_precision
     def weigh(
         self, y: Float[np.ndarray, "n d_x"], level: float
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d_x"]]:
-        """w^2 at points y, and its gradient in y, measured against the scatter plus level^2 L L'."""
+        """w^2 at points y, and its gradient in y, with distances under the scatter plus level^2 L L'."""
         value, gradient = self.weigh_each(y[None], np.array([level]))
         return value[0], gradient[0]
 
@@ -208,7 +208,7 @@ class NSMSetting(NamedTuple):
     def weigh_each(
         self, y: Float[np.ndarray, "levels n d_x"], h: Float[np.ndarray, " levels"]
     ) -> tuple[Float[np.ndarray, "levels n"], Float[np.ndarray, "levels n d_x"]]:
-        """`weigh` for several levels with points of their own, in one compiled call."""
+        """`weigh` for several levels, each with its own points, in one compiled call."""
         weight, centre = self.weighting
         offset, basis = np.asarray(self.frame.offset), np.asarray(self.frame.basis)
         scatters = np.asarray(centre.scatter) + h[:, None, None] ** 2 * (basis @ basis.T)
@@ -219,9 +219,10 @@ class NSMSetting(NamedTuple):
 
     @double_precision
     def loss(self, x: Float[np.ndarray, "n d_x"], *, rules: int = 1, seed: int = 0) -> NSMLoss:
-        """The loss on observations `x`; at level h the weight is measured against the scatter plus h^2 L L'.
+        """The loss on observations `x`; at level h, the weight uses distances under the scatter plus h^2 L L'.
 
-        Where there is noise an observation also counts by its distance before noise is added, see `Weight.overall`.
+        If there is noise, the loss of an observation is also multiplied by `Weight.overall` of its distance before
+        noise.
         """
         weight, centre = self.weighting
         points = noisy_points(self.noise_levels, self.coordinates(x), rules=rules, seed=seed)
@@ -235,7 +236,7 @@ class NSMSetting(NamedTuple):
 
 
 def _in_chunks(function: Any, rows: Any) -> Any:
-    """`function` of many rows; of very many, in chunks whose intermediate values are computed again for gradients."""
+    """`function` of many rows; very many are split into chunks, with intermediate values recomputed for gradients."""
     arrays = jax.tree.leaves(rows)
     total = len(arrays[0])
     size = _CHUNK // max(a.shape[1] for a in arrays if a.ndim == 2)

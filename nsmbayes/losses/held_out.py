@@ -1,11 +1,12 @@
-"""Gradients of the loss at held-out simulations: where the surrogate is right, they average to zero.
+"""Gradients of the loss at held-out simulations: if the surrogate is right, they average to zero.
 
-If q(. | theta) is the law of the simulator, theta minimises the expected loss of its simulations, whatever the weight:
-the gradient at theta of the loss of x ~ simulator(theta) has mean zero. So simulations that no network was trained on
-tell how far a surrogate is off, in the units of the parameters, without one call of the simulator more.
+If q(. | theta) is the distribution of the simulator, theta minimises the expected loss of its simulations for any
+weight: the gradient at theta of the loss of x ~ simulator(theta) has mean zero. So held-out simulations show the error
+of a surrogate, in the units of the parameters, without further calls of the simulator.
 
 Each simulation has its own parameters, and hence its own coordinates: the location and scatter of the surrogate there.
-Or all have those of a data set (`centre`): then the gradients are those of its loss, by which it can be corrected.
+Alternatively all simulations use those of a data set (`centre`): then the gradients are those of the loss of this data
+set, and can be used to correct it.
 """
 
 from typing import NamedTuple
@@ -26,10 +27,10 @@ from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import Frame, MixtureDensity, NoisyFamily, Surrogate
 from nsmbayes.weights import Weight
 
-_DRAWS = 200  # of the surrogate, for location and scatter
-_STEPS, _INNER = 3, 0.75  # of concentration, and the fraction of draws within
-_NODES = 9  # for the noise of one column
-_FARTHEST = 1e3  # in units of the scatter; beyond, weights are nothing
+_DRAWS = 200  # draws of the surrogate for location and scatter
+_STEPS, _INNER = 3, 0.75  # concentration steps, and the fraction of draws they keep
+_NODES = 9  # quadrature nodes for the noise of one column
+_FARTHEST = 1e3  # in units of the scatter; farther out, weights are negligible
 
 
 class HeldOut(NamedTuple):
@@ -49,9 +50,10 @@ def density_gradients(
     nodes: int = _NODES,
     centre: LocationScatter | None = None,
 ) -> Float[np.ndarray, "m d_theta"]:
-    """The gradient of the loss of NSM-Bayes, for a mixture: that of each simulation, at its own theta.
+    """The gradient of the NSM-Bayes loss of a mixture, for each simulation at its own theta.
 
-    With one column, the noise has so many nodes: few are enough for a mean over many simulations.
+    `nodes` is the number of quadrature nodes for the noise of one column: few are enough for a mean over many
+    simulations.
     """
     rows = _Rows.of(density, noise_levels, held_out, seed, nodes, centre)
     return map_rows(_density_gradient, rows.packed(), rows.layout, density, weight)
@@ -67,7 +69,10 @@ def family_gradients(
     seed: int = 0,
     nodes: int = _NODES,
 ) -> Float[np.ndarray, "m d_theta"]:
-    """The same for an exponential family; `density` tells location and scatter only."""
+    """The gradient of the loss of an exponential family, for each simulation at its own theta.
+
+    `density` is only used for location and scatter.
+    """
     rows = _Rows.of(density, noise_levels, held_out, seed, nodes, diagonal=True)
     variance = np.eye(held_out.x.shape[1]) * rows.scatter
     h = np.asarray(noise_levels)
@@ -77,7 +82,7 @@ def family_gradients(
 
 
 class _Layout(eqx.Module):
-    """How the numbers of one row are laid out, and what all rows share."""
+    """The layout of the numbers of one row, and the values that all rows share."""
 
     levels: Float[Array | np.ndarray, " levels"]
     d_theta: int = eqx.field(static=True)
@@ -85,7 +90,7 @@ class _Layout(eqx.Module):
     nodes: int = eqx.field(static=True)
 
     def unpacked(self, row: Float[Array, " numbers"], *more: tuple[int, ...]) -> list[Array]:
-        """theta, noisy points, what they count, distance, offset, basis, and arrays of more shapes."""
+        """theta, noisy points, their weights, distance, offset, basis, and arrays of the shapes in `more`."""
         d, levels = self.d_x, len(self.levels)
         shapes = ((self.d_theta,), (levels, self.nodes, d), (levels, self.nodes), (), (d,), (d, d), *more)
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
@@ -93,7 +98,7 @@ class _Layout(eqx.Module):
 
 
 class _Rows(NamedTuple):
-    """Simulations in coordinates of their own, y = L^-1 (x - location), and the noisy points around them."""
+    """Simulations in their own coordinates y = L^-1 (x - location), and the noisy points around them."""
 
     layout: _Layout
     theta: Float[np.ndarray, "m d_theta"]
@@ -116,7 +121,7 @@ class _Rows(NamedTuple):
         *,
         diagonal: bool = False,
     ) -> "_Rows":
-        """With one location and scatter or those of the density, and coordinates whitened or, `diagonal`, scaled."""
+        """Rows with location and scatter `centre` or those of the density; whitened, or scaled if `diagonal`."""
         theta, x = held_out
         h = np.asarray(noise_levels)
         if centre is None:
@@ -167,7 +172,7 @@ def frames_at(
 def _noise(
     h: Float[np.ndarray, " levels"], m: int, d: int, seed: int, nodes: int
 ) -> tuple[Float[np.ndarray, "m_or_1 levels nodes d"], Float[np.ndarray, "m levels nodes"]]:
-    """Noise to be added at each level, and what each value counts."""
+    """Noise to be added at each level, and the weight of each value."""
     if d == 1 and h[0] > 0:
         z, weights = np.polynomial.hermite_e.hermegauss(nodes)
         counts = level_coefficients(h)[:, None] * weights / weights.sum()
@@ -182,7 +187,7 @@ def _density_gradient(row: Array, layout: _Layout, density: Surrogate, weight: W
     levels, frame = jnp.asarray(layout.levels), Frame(offset, basis)
 
     def squared(y: Float[Array, " d_x"], level: Float[Array, ""]) -> tuple[Array, Array]:
-        """w^2 against the scatter of noisy observations, which is (1 + level^2) I here, and its gradient."""
+        """w^2 under the scatter of noisy observations, which is (1 + level^2) I here, and its gradient."""
         scale = jnp.sqrt(1 + level**2)
         r = jnp.sqrt((y**2).sum()) / scale
         value, slope = weight.squared(r)

@@ -1,14 +1,14 @@
-"""The loss of NSM-Bayes by sufficient statistics: scores interpolate between those at a few reference parameters.
+"""The loss of NSM-Bayes by sufficient statistics: scores are interpolated between a few reference parameters.
 
-Around a posterior the score of a surrogate, as a function of y, changes little and smoothly with theta, so that it is a
+Around a posterior, the score of a surrogate, as a function of y, changes little and smoothly with theta. So it is a
 combination of the scores at a few dozen reference parameters, s(y | theta) = sum_k c_k(theta) s(y | theta_k). The
 coefficients follow from the scores at a few design points, by least squares (empirical interpolation, Barrault, Maday,
 Nguyen and Patera 2004). At each noise level the loss of a data set is then c' A c + 2 c' B, with
 
     A = sum_i w_i^2 S_i S_i',   B = sum_i S_i grad(w_i^2) + w_i^2 lap S_i,
 
-where S_i are the scores of the references at noisy observation i. A and B are sums over the observations, and theta
-needs the surrogate at the design points only: it costs the same for ten observations as for a million.
+where S_i are the scores of the references at noisy observation i. A and B are sums over the observations. For a new
+theta, the surrogate is evaluated at the design points only, so it costs the same for ten observations as for a million.
 """
 
 from typing import NamedTuple
@@ -28,23 +28,23 @@ from nsmbayes.losses.noise_levels import level_coefficients
 from nsmbayes.losses.pointwise import nsm
 from nsmbayes.surrogates import Derivatives, Frame, MixtureDensity, Surrogate
 
-_REFERENCES, _FEW_REFERENCES = 64, 32  # with several columns, and with one
-_OVERSAMPLED = 2.0  # equations to a coefficient
-_TOLERANCE = 1e-4  # singular values below which, relative to the largest, directions are left out
-_TYPICAL = 300  # draws of the surrogate to choose design points from
-_THETAS = 64  # whose losses are computed by one matrix product
-_AT_ONCE = 16  # references of one compiled call
-_WIDE, _WIDEST = 0.15, 4.5  # fraction of the points to choose from that are moved outwards, at most so many times
+_REFERENCES, _FEW_REFERENCES = 64, 32  # number of references with several columns, and with one
+_OVERSAMPLED = 2.0  # equations per coefficient
+_TOLERANCE = 1e-4  # directions with smaller singular values, relative to the largest, are left out
+_TYPICAL = 300  # draws of the surrogate from which design points are chosen
+_THETAS = 64  # thetas whose losses are computed by one matrix product
+_AT_ONCE = 16  # references in one compiled call
+_WIDE, _WIDEST = 0.15, 4.5  # fraction of these draws that are moved outwards, and the largest factor
 
 
 class Interpolation(eqx.Module):
-    """How the score at any theta follows from its values at design points; `references` are in the prior's space."""
+    """The map from scores at design points to coefficients of the references; `references` are in the prior's space."""
 
     surrogate: MixtureDensity
     frame: Frame
     references: Float[Array, "k d_theta"]
     sizes: Float[Array, "levels k"]
-    """By which the score of each reference is divided."""
+    """The number by which the score of each reference is divided."""
     design: Float[Array, "levels m d_x"]
     projector: Float[Array, "levels k entries"]
     noise_levels: tuple[float, ...] = eqx.field(static=True)
@@ -58,13 +58,13 @@ class Interpolation(eqx.Module):
         models: Float[np.ndarray, "m d_theta"],
         seed: int,
     ) -> "Interpolation":
-        """References among the candidates, and design points among draws of the surrogate at `models`, and around them.
+        """Choose references among `candidates`, and design points among and around draws of the surrogate at `models`.
 
-        The references are those that all candidates are combinations of (pivoted QR decomposition of their scores, at
-        all levels together), and the design points those that tell combinations of them apart.
+        The references are chosen so that all candidates are combinations of them (pivoted QR decomposition of their
+        scores, at all levels together), and the design points so that they distinguish such combinations.
         """
         rng, h, density = np.random.default_rng(seed), np.asarray(setting.noise_levels), setting.surrogate
-        assert isinstance(density, MixtureDensity)  # methods see to it
+        assert isinstance(density, MixtureDensity)  # checked by the methods
         drawn = density.draw(models, -(-_TYPICAL // len(models)), rng)
         y = setting.coordinates(drawn.reshape(-1, drawn.shape[2])[:_TYPICAL])
         wide = np.where(rng.random((len(y), 1)) < _WIDE, _WIDEST ** rng.random((len(y), 1)), 1.0)
@@ -78,9 +78,9 @@ class Interpolation(eqx.Module):
         candidates, weighted = candidates[usable], weighted[usable]
         squares = (weighted**2).mean(axis=2)
         counts = level_coefficients(h)
-        in_nats = np.sqrt(counts / (1 + (squares @ counts)[:, None]))  # those that explain nothing are made small
+        in_nats = np.sqrt(counts / (1 + (squares @ counts)[:, None]))  # makes candidates that explain nothing small
         angles = (in_nats[..., None] * weighted).reshape(len(candidates), -1)
-        values, vectors = np.linalg.eigh(angles @ angles.T)  # the same angles between far shorter vectors
+        values, vectors = np.linalg.eigh(angles @ angles.T)  # the same angles between much shorter vectors
         count = _FEW_REFERENCES if y.shape[1] == 1 else _REFERENCES
         [chosen] = _pivots((vectors * np.sqrt(np.maximum(values, 0)))[None], min(count, len(candidates)))
         sizes = np.sqrt(squares[chosen]).T
@@ -105,7 +105,7 @@ class Interpolation(eqx.Module):
     def features(self, loss: NSMLoss) -> tuple[np.ndarray, np.ndarray]:
         """Score and Laplacian of every reference at the points of a loss: (k, groups, points, d), (k, groups, points).
 
-        Divided by their sizes.
+        Both are divided by `sizes`.
         """
         at = (np.asarray(self.references), np.asarray(loss.h)[:, 0], np.asarray(loss.y))
         score, laplacian = _derivatives(self.surrogate, self.frame, *at)
@@ -113,12 +113,12 @@ class Interpolation(eqx.Module):
         return score / sizes[..., None], laplacian / sizes
 
     def level_of(self, loss: NSMLoss) -> Int[np.ndarray, "groups points"]:
-        """The number of the noise level of each point."""
+        """The index of the noise level of each point."""
         return np.broadcast_to(np.searchsorted(self.noise_levels, np.asarray(loss.h)), loss.w2.shape)
 
 
 class Sums(NamedTuple):
-    """What is kept of a data set: A (levels, k, k) and B (levels, k)."""
+    """The sufficient statistics of a data set: A (levels, k, k) and B (levels, k)."""
 
     A: Float[np.ndarray, "levels k k"]
     B: Float[np.ndarray, "levels k"]
@@ -128,7 +128,7 @@ class Sums(NamedTuple):
 
 
 class RowLosses(eqx.Module):
-    """The losses of some observations: the scores of the references at their noisy points."""
+    """The losses of some observations, from the scores of the references at their noisy points."""
 
     loss: NSMLoss
     level: Int[Array, "groups points"]
@@ -138,7 +138,7 @@ class RowLosses(eqx.Module):
     @classmethod
     @double_precision
     def of(cls, interpolation: Interpolation, loss: NSMLoss) -> "RowLosses":
-        """Those of the observations behind `loss`."""
+        """The losses of the observations of `loss`."""
         score, laplacian = interpolation.features(loss)
         return cls(loss, *map(jnp.asarray, (interpolation.level_of(loss), score, laplacian)))
 
@@ -155,7 +155,7 @@ class RowLosses(eqx.Module):
         return self.loss.by_observation(losses)
 
     def at_many(self, coefficients: Float[np.ndarray, "t levels k"]) -> Float[np.ndarray, "t n"]:
-        """The same for many thetas, by matrix products: one theta at a time, all scores would be read for each."""
+        """`at` for many thetas, by matrix products; one theta at a time would read all scores for each theta."""
         parts = np.array_split(coefficients, -(-len(coefficients) // _THETAS))
         return np.concatenate(in_threads(self._at_some, parts))
 
@@ -174,7 +174,7 @@ class RowLosses(eqx.Module):
 
     @property
     def _by_observation(self) -> sparse.csr_array:
-        """What each point counts for each observation."""
+        """The weight of each point for each observation."""
         index, weight = np.asarray(self.loss.node_index), np.asarray(self.loss.quadrature_weight)
         starts = np.arange(0, index.size + 1, index.shape[1])
         return sparse.csr_array((weight.ravel(), index.ravel(), starts), shape=(len(index), self.level.size))
@@ -196,7 +196,7 @@ class RowLosses(eqx.Module):
 
 @double_precision
 def coefficients_at(interpolation: Interpolation, theta: Float[np.ndarray, "t d_theta"]) -> np.ndarray:
-    """c(theta) of many thetas, (t, levels, k); on all cores."""
+    """c(theta) for many thetas, shape (t, levels, k); on all cores."""
     return map_rows(_coefficients, theta, interpolation)
 
 
@@ -205,7 +205,7 @@ def _coefficients(theta: Float[Array, " d_theta"], interpolation: Interpolation)
 
 
 class InterpolatedLoss(Loss):
-    """The loss of a data set from its sums, and that of some of its observations one by one."""
+    """The loss of a data set from its sums, and the individual losses of some of its observations."""
 
     interpolation: Interpolation
     A: Float[Array, "levels k k"]
@@ -214,19 +214,19 @@ class InterpolatedLoss(Loss):
 
     @property
     def cheap(self) -> bool:
-        """It is."""
+        """Whether the sum costs the same for any number of observations: always True."""
         return True
 
     def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
-        """Sum over the observations."""
+        """The sum of the losses of all observations."""
         return self.total(self.interpolation.coefficients(theta))
 
     def total(self, coefficients: Float[Array, "levels k"]) -> Float[Array, ""]:
-        """The same, given the coefficients of theta."""
+        """The sum of the losses of all observations, given the coefficients of theta."""
         return ((jnp.einsum("lk,lkj->lj", coefficients, self.A) + 2 * self.B) * coefficients).sum()
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
-        """The loss of each of the observations that it knows one by one."""
+        """The loss of each observation in `rows`."""
         if self.rows is None:
             raise ValueError("This loss knows the sum over its observations only.")
         return self.rows.at(self.interpolation.coefficients(theta))
@@ -235,7 +235,7 @@ class InterpolatedLoss(Loss):
 def _design(
     bases: Float[np.ndarray, "levels k entries"], roots: Float[np.ndarray, "levels m"], d: int
 ) -> tuple[Int[np.ndarray, "levels points"], Float[np.ndarray, "levels k some_entries"]]:
-    """Points at which the weighted scores of the references are told apart, and the map from scores to coefficients."""
+    """Points that distinguish the weighted scores of the references, and the map from scores to coefficients."""
     wanted = min(roots.shape[1], int(np.ceil(_OVERSAMPLED * bases.shape[1] / d)))
     axes = np.arange(d)
     points = []
@@ -251,10 +251,10 @@ def _design(
 
 
 def _orthonormal(bases: Float[np.ndarray, "levels k entries"]) -> Float[np.ndarray, "levels entries k"]:
-    """Columns that span the same as the rows, but for directions far below the tolerance.
+    """Orthonormal columns with the same span as the rows, without directions far below the tolerance.
 
-    From products of the rows: a QR decomposition would call LAPACK with long matrices, whose threads wait for one
-    another on a busy machine.
+    They are computed from products of the rows. A QR decomposition would call LAPACK with long matrices, whose threads
+    wait for one another on a busy machine.
     """
     values, vectors = np.linalg.eigh(bases @ bases.swapaxes(1, 2))
     kept = values > (0.01 * _TOLERANCE) ** 2 * values[:, -1:]
@@ -262,9 +262,9 @@ def _orthonormal(bases: Float[np.ndarray, "levels k entries"]) -> Float[np.ndarr
 
 
 def _pivots(vectors: Float[np.ndarray, "sets n r"], count: int) -> list[Int[np.ndarray, " _"]]:
-    """Vectors of each set that span most of the others; at most `count`.
+    """Indices of at most `count` vectors of each set whose span nearly contains the others.
 
-    Again and again the one that is farthest from the span of those before, until nothing is left.
+    Each step adds the vector that is farthest from the span of the vectors before, until nothing is left.
     """
     left, squares = vectors.copy(), (vectors**2).sum(axis=2)
     axes = np.zeros((len(left), count, left.shape[2]))
@@ -273,7 +273,7 @@ def _pivots(vectors: Float[np.ndarray, "sets n r"], count: int) -> list[Int[np.n
     for number in range(count):
         farthest = squares.argmax(axis=1)
         axis = left[sets, farthest]
-        for _ in range(2):  # once would leave rounding errors of the axes before
+        for _ in range(2):  # once would leave rounding errors along the previous axes
             axis = axis - ((axes[:, :number] @ axis[..., None]).swapaxes(1, 2) @ axes[:, :number])[:, 0]
         lengths = (axis**2).sum(axis=1)
         there = (squares[sets, farthest] > smallest) & (lengths > 0)

@@ -1,7 +1,7 @@
-"""The sums A and B of a block of observations, level by level, in one compiled call for each: no score is kept.
+"""The sums A and B of a block of observations, with one compiled call per level; no score is kept.
 
-`RowLosses` keeps the scores of all references at all noisy points, to tell what each observation adds. Where only sums
-are asked for, these would be tens of megabytes to write and to read.
+`RowLosses` keeps the scores of all references at all noisy points, from which it computes the loss of each observation.
+Where only sums are needed, these scores would be tens of megabytes to write and to read.
 """
 
 import jax
@@ -15,20 +15,20 @@ from nsmbayes.losses.evaluated import NSMLoss
 from nsmbayes.losses.interpolated import Interpolation, RowLosses, Sums
 from nsmbayes.surrogates import FEW_COLUMNS, Derivatives, MixturePolynomials
 
-_STEPS = 8  # lengths that a block without its padding may have
-_TOGETHER = 4  # references whose scores are computed at once: they fit into a core's cache
+_STEPS = 8  # number of lengths that a block without its padding can have
+_TOGETHER = 4  # references whose scores are computed at once, so that they fit into a core's cache
 
 
 @double_precision
 def block_sums(interpolation: Interpolation, loss: NSMLoss) -> Sums:
-    """A and B of the observations behind `loss`; on all cores."""
+    """A and B of the observations of `loss`; on all cores."""
     levels, d = len(interpolation.noise_levels), loss.y.shape[2]
     if not 1 < d <= FEW_COLUMNS or len(loss.h) != levels:
         return RowLosses.of(interpolation, loss).sums(levels)
     counts = np.asarray(loss.total_weights)
     step = -(-counts.shape[1] // _STEPS)
     used = np.flatnonzero(counts.any(axis=0)).max(initial=0)
-    points = min(step * (int(used) // step + 1), counts.shape[1])  # padding is left out as far as few programs do
+    points = min(step * (int(used) // step + 1), counts.shape[1])  # drops most padding, with few lengths to compile
     numbers = [(np.asarray(number),) for number in range(levels)]
     found = call_each(_level_sums, numbers, points, interpolation, loss)
     return Sums(*(np.stack(parts) for parts in zip(*found, strict=True)))
@@ -37,7 +37,7 @@ def block_sums(interpolation: Interpolation, loss: NSMLoss) -> Sums:
 def _level_sums(
     number: Int[Array, ""], points: int, interpolation: Interpolation, loss: NSMLoss
 ) -> tuple[Float[Array, "k k"], Float[Array, " k"]]:
-    """Of one level, from so many points."""
+    """A and B of level `number`, from its first `points` points."""
     surrogate, frame, references = interpolation.surrogate, interpolation.frame, interpolation.references
     h, sizes = loss.h[number, 0], interpolation.sizes[number]
     y, counts, w2, grad_w2 = (a[number, :points] for a in (loss.y, loss.total_weights, loss.w2, loss.grad_w2))

@@ -1,8 +1,8 @@
-"""Losses of observations of which single cells are missing: each by the columns that it has.
+"""Losses of observations with missing cells: each observation is compared in the columns that it has.
 
-A Gaussian mixture has margins in closed form, smoothed or not, so that nothing is filled in. Rows with the same columns
-have the same margin, the same part of location and scatter, and a weight for as many columns. Margins of as many
-columns are computed together, each padded to as many rows: one program per number of columns and not per pattern.
+A Gaussian mixture has margins in closed form, smoothed or not, so no imputation is needed. Rows with the same columns
+share a margin, a part of location and scatter, and a weight for this number of columns. Margins with the same number of
+columns are computed together, padded to the same number of rows: one program per number of columns, not per pattern.
 """
 
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MarginalMixture, MixtureDensity
 from nsmbayes.weights import Constant, Weighting
 
-_FEWEST = 8  # rows to which patterns are padded at least: the radii of the noise rules are spread over them
-_SEEDS = 100_000  # more than there are patterns
+_FEWEST = 8  # patterns are padded to at least this many rows, over which the radii of the noise rules are spread
+_SEEDS = 100_000  # distance between the seeds of patterns
 
 
 class Pattern(NamedTuple):
-    """The observations that have the same columns."""
+    """The rows that have values in the same columns."""
 
     columns: Int[np.ndarray, " k"]
     rows: Int[np.ndarray, " m"]
 
 
 def patterns(x: Float[np.ndarray, "n d_x"]) -> list[Pattern]:
-    """The rows of x by which of their cells are not NaN, patterns of many columns first.
+    """The rows of x grouped by which of their cells are not NaN; patterns with many columns first.
 
     Example:
         >>> import numpy as np
@@ -46,13 +46,13 @@ def patterns(x: Float[np.ndarray, "n d_x"]) -> list[Pattern]:
 
 
 class MarginalLoss(Loss):
-    """The loss of observations with missing cells: that of each pattern under its margin of the mixture."""
+    """The loss of observations with missing cells: each pattern has the loss of its margin of the mixture."""
 
     base: MixtureDensity
     groups: tuple[Loss, ...]
-    """The losses of patterns with as many columns, stacked, without their mixture."""
+    """The losses of patterns with the same number of columns, stacked, without their mixture."""
     order: Int[Array, " n"]
-    """Where the observations are in all losses of all groups."""
+    """The index of each observation in the concatenated losses of all groups."""
     multiples: Float[Array, " n"]
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
@@ -66,15 +66,15 @@ class MarginalLoss(Loss):
 
     @double_precision
     def reweighted(self, multiples: Float[np.ndarray, " n"]) -> "MarginalLoss":
-        """The loss in which each observation counts a multiple of what it counts here."""
+        """The loss with the loss of each observation multiplied by `multiples`."""
         return MarginalLoss(self.base, self.groups, self.order, self.multiples * jnp.asarray(multiples))
 
 
 class MarginalWeighting(Weighting):
-    """A weight, location and scatter: an observation is measured in the columns that it has."""
+    """A weight, location and scatter; the distance of an observation is computed in the columns that it has."""
 
     def of(self, columns: Int[np.ndarray, " k"]) -> Weighting:
-        """The weight of observations with these columns only."""
+        """The weighting of observations that have only these columns."""
         location, scatter = np.asarray(self.centre.location), np.asarray(self.centre.scatter)
         part = LocationScatter.from_scatter(location[columns], scatter[np.ix_(columns, columns)], self.centre.estimator)
         return Weighting(self.weight.for_columns(len(columns)), part)
@@ -89,7 +89,7 @@ class MarginalWeighting(Weighting):
 
 
 class MarginalSetting(NamedTuple):
-    """The loss of NSM-Bayes, or without noise levels that of NLE, for observations with missing cells."""
+    """The loss of NSM-Bayes for observations with missing cells; the loss of NLE if `noise_levels` is None."""
 
     density: MixtureDensity
     weighting: MarginalWeighting
@@ -98,12 +98,12 @@ class MarginalSetting(NamedTuple):
 
     @property
     def surrogate(self) -> MixtureDensity:
-        """The surrogate that it is the loss of."""
+        """The surrogate of the loss."""
         return self.density
 
     @classmethod
     def of_nle(cls, density: MixtureDensity) -> "MarginalSetting":
-        """The loss of NLE: every observation counts alike."""
+        """The setting of NLE: all observations have the same weight."""
         d_x = len(density.scale_x.scale)
         centre = LocationScatter.from_scatter(np.zeros(d_x), np.eye(d_x), "sample")
         return cls(density, MarginalWeighting(Constant(), centre), None, False)
@@ -116,8 +116,8 @@ class MarginalSetting(NamedTuple):
             size = max(_FEWEST, *(len(pattern.rows) for pattern in alike))
             parts = []
             for pattern in alike:
-                rows = np.resize(pattern.rows, size)  # repeated, to be as many
-                own = seed + _SEEDS * (1 + start)  # so that patterns do not share the errors of their noise rules
+                rows = np.resize(pattern.rows, size)  # repeated up to this size
+                own = seed + _SEEDS * (1 + start)  # so that the errors of the patterns' noise rules are independent
                 part = self._part(pattern.columns, x[np.ix_(rows, pattern.columns)], rules, own)
                 parts.append(eqx.tree_at(_base, part, None))
                 order[pattern.rows] = start + np.arange(len(pattern.rows))
@@ -134,7 +134,7 @@ class MarginalSetting(NamedTuple):
 
 
 def _together(found: list[Pattern], *, one_by_one: bool) -> Iterator[list[Pattern]]:
-    """Patterns with as many columns; those of one column alone where their noise is on lattices of their own."""
+    """Patterns grouped by number of columns; those of one column separately if `one_by_one`, for their own lattices."""
     for k in sorted({len(pattern.columns) for pattern in found}, reverse=True):
         alike = [pattern for pattern in found if len(pattern.columns) == k]
         yield from ([pattern] for pattern in alike) if k == 1 and one_by_one else [alike]

@@ -1,9 +1,9 @@
-"""Noise levels: the score-matching loss is summed over the data and the model smoothed by noise of several sizes.
+"""Noise levels: the score-matching loss of data and model, both smoothed by noise, is summed over several noise levels.
 
 With p_h = p * N(0, h^2 I), de Bruijn's identity says KL(p || q) = integral over log h of h^2 FD(p_h || q_h), where FD
 is the Fisher divergence that score matching estimates. So the loss summed over log-spaced levels with coefficients
 h^2 (spacing of log h) estimates the log likelihood: low levels give precision, high levels keep the loss from being
-flat far from its minimum, and no level rewards a spike on a data point. The single level 0 is the paper's loss.
+flat far from its minimum, and no level rewards a spike on a data point. The single level 0 is the loss of the paper.
 """
 
 import math
@@ -17,20 +17,20 @@ from nsmbayes._internal import checks
 from nsmbayes.errors import InputError
 
 DEFAULT_NOISE_LEVELS = tuple(0.1 * 2.0**i for i in range(7))
-_STEPS = 2  # lattice points to a standard deviation of the noise
-_REACH = 4  # standard deviations of the noise beyond which nothing is counted
-_AXES = 4  # on which the noise of an observation is placed, at most: its error is measured on docs/noise-levels.md
+_STEPS = 2  # lattice points per standard deviation of the noise
+_REACH = 4  # in standard deviations: noise beyond this is neglected
+_AXES = 4  # largest number of axes for the noise of an observation; docs/noise-levels.md measures the error
 ROW = 32
-"""Lattice points in a row."""
-_WIDEST = 1e6  # noise level
-_FAR = 1e6  # standard deviations of the noise from the origin beyond which the noise itself is nothing
+"""Number of lattice points in a row."""
+_WIDEST = 1e6  # largest noise level
+_FAR = 1e6  # in standard deviations of the noise: for values farther from the origin, the noise is neglected
 
 
 class NoisyPoints(NamedTuple):
-    """Points that stand for noisy observations: the sum over levels of coefficient_l E f_l(y_i + h_l e), e ~ N(0, I).
+    """Quadrature nodes for noisy observations: sums over levels of coefficient_l E f_l(y_i + h_l e), e ~ N(0, I).
 
-    It is sum_k quadrature_weight[i, k] f(node_index[i, k]), with f at the node's own level. Nodes come in groups of the
-    same size; a group has one level.
+    Such a sum is sum_k quadrature_weight[i, k] f(node_index[i, k]), with f at the node's level. Nodes come in groups of
+    the same size; all nodes of a group have the same level.
     """
 
     h: Float[np.ndarray, "groups 1"]
@@ -39,18 +39,19 @@ class NoisyPoints(NamedTuple):
     quadrature_weight: Float[np.ndarray, "n terms"]
 
     def total_weights(self) -> Float[np.ndarray, "groups points"]:
-        """What each node counts for all observations together."""
+        """The weight of each node, summed over all observations."""
         shape = self.y.shape[:2]
         totals = np.bincount(self.node_index.ravel(), self.quadrature_weight.ravel(), minlength=shape[0] * shape[1])
         return totals.reshape(shape)
 
 
 def noisy_points(noise_levels: Any, y: Float[np.ndarray, "n d"], *, rules: int = 1, seed: int = 0) -> NoisyPoints:
-    """The points for observations y, with noise levels in the units of y.
+    """The quadrature nodes for observations y, with noise levels in the units of y.
 
-    In one dimension they are lattices that observations weight, so that their number hardly grows with n; the error is
-    below 1e-3 for an f as narrow as the noise (a test). Otherwise each observation has the 2 d + 1 nodes of a random
-    rule around it, at most nine, or those of several `rules`; they are the same for the same n, d and seed.
+    In one dimension the nodes are lattices that all observations share with their own weights, so the number of nodes
+    hardly grows with n; the error is below 1e-3 for an f as narrow as the noise (a test). Otherwise each observation
+    has the 2 d + 1 nodes of a random rule around it, at most nine, or the nodes of several `rules`; they are the same
+    for the same n, d and seed.
     """
     h = check_noise_levels(noise_levels)
     if h[0] == 0:
@@ -63,12 +64,12 @@ def noisy_points(noise_levels: Any, y: Float[np.ndarray, "n d"], *, rules: int =
 
 
 def level_coefficients(h: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
-    """What each noise level counts: h^2 times the spacing of log h."""
+    """The coefficient of each noise level: h^2 times the spacing of log h."""
     return h**2 * (np.gradient(np.log(h)) if len(h) > 1 else 1.0)
 
 
 def check_noise_levels(noise_levels: Any) -> Float[np.ndarray, " levels"]:
-    """`noise_levels` as (0,), the paper's, or as increasing positive numbers."""
+    """`noise_levels` as an array: (0,), as in the paper, or increasing positive numbers; otherwise an `InputError`."""
     h = checks.vector(noise_levels, "noise_levels")
     if len(h) == 0 or (h < 0).any() or (np.diff(h) <= 0).any() or (len(h) > 1 and h[0] == 0):
         raise InputError(f"`noise_levels` must be (0,) or increasing positive noise levels; got {checks.shown(h)}.")
@@ -81,15 +82,16 @@ def check_noise_levels(noise_levels: Any) -> Float[np.ndarray, " levels"]:
 
 
 def _on_axes(h, coefficients, y, rng) -> NoisyPoints:
-    """Nodes on axes that are turned at random for every observation, and on the observation; one group per level.
+    """Nodes on randomly rotated axes for every observation, and at the observation itself; one group per level.
 
-    With any radius R the 2 d nodes +-R a_j, of weight 1 / (2 R^2), and the origin are a rule of degree three. If the
-    axes are uniformly distributed and R as chi with d + 2 degrees of freedom, the rule is unbiased for every function
-    (Genz and Monahan's spherical-radial rules). So the errors of the observations are independent and average out,
-    those of a fixed rule add up. The radii are the quantiles of chi, in random order, hence evenly spread.
+    For any radius R, the 2 d nodes +-R a_j, of weight 1 / (2 R^2), and the origin are a rule of degree three. If the
+    axes are uniformly distributed and R has a chi distribution with d + 2 degrees of freedom, the rule is unbiased for
+    every function (Genz and Monahan's spherical-radial rules). So the errors of the observations are independent and
+    average out, while the errors of a fixed rule would add up. The radii are the quantiles of chi in random order,
+    hence evenly spread.
 
-    Of more than four axes the first four stand for all, with weights d / 4 times as large: that is unbiased too and
-    still exact for odd functions, and costs half as much in eight dimensions, an eighth in thirty.
+    With more than four dimensions, only four axes are used, with weights d / 4 times as large. This is still unbiased
+    and exact for odd functions, and costs half as much in eight dimensions, an eighth in thirty.
     """
     (n, d), a = y.shape, min(y.shape[1], _AXES)
     quantiles = chi.ppf((np.arange(n) + 0.5) / n, d + 2)
@@ -104,7 +106,7 @@ def _on_axes(h, coefficients, y, rng) -> NoisyPoints:
 
 
 def orthonormal(rows: Float[np.ndarray, "levels n a d"]) -> Float[np.ndarray, "levels n a d"]:
-    """Gram and Schmidt's method on the rows of many small matrices at once; a library call for each takes longer."""
+    """Gram-Schmidt orthonormalisation of the rows of many small matrices at once; faster than one call for each."""
     found: list[np.ndarray] = []
     for k in range(rows.shape[2]):
         row = rows[:, :, k].copy()
@@ -128,9 +130,9 @@ def _joined(parts: list[NoisyPoints]) -> NoisyPoints:
 
 
 def _on_lattices(h, coefficients, y) -> NoisyPoints:
-    """One lattice per level, kept where observations are near, with the trapezoidal rule on it; in rows of one level.
+    """The trapezoidal rule on one lattice per level, with only lattice points near observations; in rows of one level.
 
-    Levels of points that are the same for many of them cost a fraction of what one for each point would.
+    Rows of points that share a level cost a fraction of points that each have their own level.
     """
     offsets = lattice_offsets()
     levels, rows, indices, weights, count = [], [], [], [], 0
@@ -153,20 +155,20 @@ def _on_lattices(h, coefficients, y) -> NoisyPoints:
 
 
 def in_rows(values: Shaped[np.ndarray, " n"]) -> Shaped[np.ndarray, "rows points"]:
-    """`values` in rows of the same length; the last one is filled up with the last value."""
+    """`values` in rows of the same length; the last row is padded with the last value."""
     return np.pad(values, (0, -len(values) % ROW), mode="edge").reshape(-1, ROW)
 
 
 def lattice_offsets() -> Int[np.ndarray, " points"]:
-    """The lattice points around an observation, counted from the nearest one."""
+    """The indices of the lattice points around an observation, relative to the nearest one."""
     return np.arange(-_STEPS * _REACH, _STEPS * _REACH + 1)
 
 
 def lattice_step(level: Float[Any, ""] | float) -> Any:
-    """The distance of lattice points at a noise level."""
+    """The distance between lattice points at a noise level."""
     return level / _STEPS
 
 
 def _round_up(count: int) -> int:
-    """The next power of two: data sets with about as many points then share a compilation."""
+    """The next power of two, so that data sets with similar numbers of points share a compilation."""
     return 2 ** math.ceil(math.log2(max(count, 2)))

@@ -1,4 +1,4 @@
-"""Observations that came together, in the form in which statistics of them are summed."""
+"""Observations that were added together, prepared for summing their statistics."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,24 +12,24 @@ from nsmbayes.losses.evaluated import NSMLoss, NSMSetting
 from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation, RowLosses, Sums, coefficients_at
 from nsmbayes.losses.level_sums import block_sums
 
-_BLOCK, _SMALLEST_BLOCK = 256, 16  # observations of several columns whose points are in memory at once
+_BLOCK, _SMALLEST_BLOCK = 256, 16  # largest block of observations with several columns, and smallest block of any
 
 
 class Piece(NamedTuple):
-    """Observations in random order, block by block; very many of one column counted in cells.
+    """Observations in random order, block by block; very many observations of one column are counted in cells.
 
-    The blocks are the same whenever they are made, since the noise of each is drawn from its number and `seed`.
+    The blocks are the same whenever they are computed, since the noise of each is drawn from its number and `seed`.
     """
 
     source: BlockedLoss | CountedLoss
     order: Int[np.ndarray, " n"]
-    """The row of each of them."""
+    """The row of each observation in the data."""
 
     @classmethod
     def of(
         cls, setting: NSMSetting, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"], seed: int
     ) -> "Piece":
-        """Those of observations `x`, which count `multiples` of what they count by their distance."""
+        """The piece of observations `x`, whose losses are multiplied by `multiples` in addition to their weights."""
         n = len(x)
         if x.shape[1] == 1 and n > MANY_IN_LINE:
             cells = Cells.of(x, setting.weighting.centre, setting.noise_levels[0])
@@ -52,7 +52,7 @@ class Piece(NamedTuple):
 
     @property
     def in_first(self) -> int:
-        """Observations in the first block."""
+        """Number of observations in the first block."""
         return self.n if isinstance(self.source, CountedLoss) else min(self.n, self.source.size)
 
     def block(self, number: int) -> NSMLoss:
@@ -60,7 +60,7 @@ class Piece(NamedTuple):
         return self.source.loss if isinstance(self.source, CountedLoss) else self.source.block(number)
 
     def summed(self, interpolation: Interpolation, blocks: int | None = None) -> tuple[Sums, RowLosses]:
-        """A and B of all observations, or of those in the first blocks, and the losses of the first one by one."""
+        """A and B of all observations or of the first `blocks` blocks, and the individual losses of the first block."""
         levels, first = len(interpolation.noise_levels), RowLosses.of(interpolation, self.block(0))
         total = first.sums(levels)
         for number in range(1, min(blocks or self.blocks, self.blocks)):
@@ -75,10 +75,10 @@ class Piece(NamedTuple):
         return total
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Float[np.ndarray, "resamples units"]:
-        """What the units of the first block count in bootstrap resamples of all observations, relative to the data.
+        """Weights of the units of the first block in bootstrap resamples of all observations, relative to the data.
 
-        If there are more blocks, the deviation of a resample of the first from itself stands for that of all,
-        sqrt(n / m) times as large.
+        If there are more blocks, the deviations of a resample of the first block, multiplied by sqrt(n / m), stand for
+        those of all observations.
         """
         if isinstance(self.source, CountedLoss):
             return self.source.cells.resample_counts(resamples, rng)
@@ -89,7 +89,7 @@ class Piece(NamedTuple):
         return counts
 
     def each(self, loss: InterpolatedLoss, theta: Float[np.ndarray, "k d"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The losses (k, rows) of the observations at k thetas, block after block, and which rows they are."""
+        """The losses (k, rows) of the observations at k thetas, block after block, and the indices of their rows."""
         coefficients = coefficients_at(loss.interpolation, theta)
         if isinstance(self.source, CountedLoss):
             found = RowLosses.of(loss.interpolation, self.source.one_each).at_many(coefficients)

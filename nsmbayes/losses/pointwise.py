@@ -1,4 +1,4 @@
-"""The pointwise losses, each written once.
+"""The losses of single points.
 
 Derivatives and gradients are in the coordinates y in which the loss is computed; see `Derivatives`.
 """
@@ -23,7 +23,7 @@ def nsm(derivatives: Derivatives, w2: Float[Array, ""], grad_w2: Float[Array, " 
 
 
 def nsm_of_many(derivatives: Derivatives, w2: Float[Array, " n"], grad_w2: Float[Array, "n p"]) -> Float[Array, " n"]:
-    """`nsm` at many points; in few columns the sums over them are written out, which XLA runs a quarter faster."""
+    """`nsm` at many points; with few columns, sums over columns are written out, which XLA runs a quarter faster."""
     s, lap = derivatives
     if s.shape[1] > FEW_COLUMNS:
         return jax.vmap(nsm)(derivatives, w2, grad_w2)
@@ -41,14 +41,14 @@ def score_matching(derivatives: Derivatives) -> Float[Array, ""]:
 def family_matching(
     family: ExponentialFamily, t: Float[Array, " d_theta"], z: Float[Array, " d_x"]
 ) -> Float[Array, ""]:
-    """What an exponential family is trained by: `score_matching` of one simulation, as its networks see it."""
+    """The training loss of an exponential family: `score_matching` of one standardised simulation."""
     return score_matching(family.network_derivatives(t, z))
 
 
 def noisy_family_matching(
     family: NoisyFamily, t: Float[Array, " d_theta"], noisy: Float[Array, " twice_d_x"]
 ) -> Float[Array, ""]:
-    """The same for x beside the noise that was added to it, in units of the noise, so that all levels count alike."""
+    """The training loss of a noisy family, given x and its noise, in units of the noise: all levels count equally."""
     return score_matching(family.network_derivatives(t, *jnp.split(noisy, 2)))
 
 

@@ -1,4 +1,4 @@
-"""Losses of a data set under the exponential family, by statistics: a quadratic function of theta, kept as a sum."""
+"""Losses of a data set under the exponential family, by sufficient statistics of a quadratic function of theta."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,24 +18,24 @@ from nsmbayes.scatter import LocationScatter, fit_location_scatter
 from nsmbayes.surrogates import ExponentialFamily, NoisyFamily
 from nsmbayes.weights import Weight, Weighting, evaluate, overall_many
 
-_BLOCK = 65536  # points handed to one compiled call
-_ROWS = 16384  # observations in one column, each with about a hundred noisy points, that are in memory at once
+_BLOCK = 65536  # points in one compiled call
+_ROWS = 16384  # observations of one column, each with about a hundred noisy points, that are in memory at once
 _CHUNK = 512  # points whose hidden layers are in memory at once
-_RULES = 16  # rules for the expectation over the noise that are averaged in two and more dimensions
-_FARTHEST = 1e200  # distances are squared nowhere, but their quotients must not overflow
+_RULES = 16  # rules for the expectation over the noise that are averaged in two or more dimensions
+_FARTHEST = 1e200  # distances are never squared, but their quotients must not overflow
 
 
 class Block(NamedTuple):
-    """Some observations: the points at which their losses are computed, and what each point counts in their sum."""
+    """Some observations: the points at which their losses are computed, and the weight of each point in their sum."""
 
     points: Any
     point_weights: Float[np.ndarray, " points"]
-    rows: NoisyPoints | None  # which points make up which observation; None if each is its own
-    n: int  # of observations; the rest is padding
+    rows: NoisyPoints | None  # the points of each observation; None if each observation is one point
+    n: int  # number of observations; the rest is padding
 
 
 class FamilyLoss(eqx.Module):
-    """The loss of one observation, for the weight and the coordinates y = L^-1 (x - location) as they stand."""
+    """The loss of one observation, for a given weight and coordinates y = L^-1 (x - location)."""
 
     family: ExponentialFamily
     weight: Weight
@@ -46,11 +46,11 @@ class FamilyLoss(eqx.Module):
         """The loss of one observation as a quadratic in theta."""
         family = self.family.family_derivatives(point, jnp.asarray(self.basis))
         w2, grad_w2 = evaluate(self.weight, self.centre, point)
-        # Without the barrier XLA evaluates the networks once more for every sum that uses their derivatives.
+        # Without the barrier, XLA evaluates the networks again for every sum that uses their derivatives.
         return nsm_quadratic(*jax.lax.optimization_barrier((family, w2, grad_w2 @ self.basis)))
 
     def blocks(self, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"]) -> Iterator[Block]:
-        """The rows of `x` in blocks of few distinct sizes, so that little is compiled."""
+        """The rows of `x` in blocks of few distinct sizes, so that few programs are compiled."""
         for rows, counts, n in _padded(x, multiples, _BLOCK):
             yield Block(rows, counts, None, n)
 
@@ -58,7 +58,7 @@ class FamilyLoss(eqx.Module):
 class NoisyFamilyLoss(eqx.Module):
     """The loss summed over noise levels, in units of the robust scale of each column; see `losses.noise_levels`.
 
-    Noise is independent from column to column, so `basis` is diagonal. At level h the weight is measured against the
+    Noise is independent between columns, so `basis` is diagonal. At level h, the weight uses distances under the
     scatter plus h^2 L L'.
     """
 
@@ -71,14 +71,14 @@ class NoisyFamilyLoss(eqx.Module):
     noise_levels: tuple[float, ...] = eqx.field(static=True)
 
     def __call__(self, point: tuple[Int[Array, ""], Float[Array, " d_x"]]) -> Quadratic:
-        """The loss of one noisy point, given with the number of its level."""
+        """The loss of one noisy point, given as the index of its level and its position."""
         level, x = point
         family = self.family.with_noise(jnp.asarray(self.noise)[level])
         centre = jax.tree.map(lambda a: jnp.asarray(a)[level], self.smoothed)
         return FamilyLoss(family, self.weight, centre, self.basis)(x)
 
     def points(self, x: Float[np.ndarray, "n d_x"]) -> tuple[Any, NoisyPoints]:
-        """The noisy points that stand for observations, flat, and which of them make up which."""
+        """The noisy points of observations, as a flat array, and the points of each observation."""
         location, scale = np.asarray(self.centre.location), np.diagonal(self.basis)
         y = np.clip((x - location) / scale, -_FARTHEST, _FARTHEST)
         noisy = noisy_points(self.noise_levels, y) if x.shape[1] == 1 else _around_each(self.noise_levels, y)
@@ -86,22 +86,22 @@ class NoisyFamilyLoss(eqx.Module):
         return (level, location + scale * noisy.y.reshape(-1, x.shape[1])), noisy
 
     def blocks(self, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"]) -> Iterator[Block]:
-        """The rows of `x` in blocks. In one dimension they share their noisy points; otherwise each has its own."""
+        """The rows of `x` in blocks; in one dimension, rows share their noisy points, otherwise each has its own."""
         most = _ROWS
         if x.shape[1] > 1:
             most = 2 ** max(0, int(np.log2(_BLOCK / self.points(x[:1])[1].quadrature_weight.size)))
         for rows, counts, n in _padded(x, multiples, most):
             points, noisy = self.points(rows)
-            with jax.enable_x64(True):  # as below: a generator
+            with jax.enable_x64(True):  # a generator, see `each_loss`
                 overall = np.asarray(overall_many(self.weight, self.centre, jnp.asarray(rows)))
             noisy = noisy._replace(quadrature_weight=noisy.quadrature_weight * (overall * counts)[:, None])
             yield Block(points, noisy.total_weights().ravel(), noisy, n)
 
 
 def _around_each(levels: tuple[float, ...], y: Float[np.ndarray, "n d"]) -> NoisyPoints:
-    """The same nodes around every observation, so that its loss does not depend on those it came with.
+    """The same nodes around every observation, so that its loss does not depend on the other observations.
 
-    They are the nodes of several observations at the origin, each of which may have its own.
+    They are the combined nodes of several rules, each of which is that of an observation at the origin.
     """
     (n, d), rule = y.shape, noisy_points(levels, np.zeros((_RULES, y.shape[1])))
     weights = rule.total_weights() / _RULES
@@ -114,11 +114,11 @@ DataSetLoss = FamilyLoss | NoisyFamilyLoss
 
 
 class LossRecipe(eqx.Module):
-    """How the loss follows from observed data: which weight, which location and scatter, which coordinates.
+    """The choices that define the loss of observed data: weight, location and scatter, coordinates.
 
-    With `whiten` the loss is computed in coordinates whitened by the location and scatter of the data, so that the
+    With `whiten`, the loss is computed in coordinates whitened by the location and scatter of the data, so that the
     learning rate means the same for every problem and every choice of units; without it, in the units of the
-    network's standardiser, as in the paper. With noise levels each column is scaled on its own.
+    network's standardiser, as in the paper. With noise levels, each column is scaled separately.
     """
 
     family: ExponentialFamily | NoisyFamily
@@ -129,7 +129,7 @@ class LossRecipe(eqx.Module):
     grid_steps: tuple[float, ...] | None = eqx.field(static=True, default=None)
 
     def dequantise(self, x: Float[np.ndarray, "n d_x"], piece: int = 0) -> Float[np.ndarray, "n d_x"]:
-        """Observations with the noise that simulations of columns with grid steps were given."""
+        """Observations with the same noise as simulations in columns with grid steps."""
         return dequantised(x, self.grid_steps, piece, 1)
 
     @double_precision
@@ -138,7 +138,7 @@ class LossRecipe(eqx.Module):
         return fit_location_scatter(x, estimator=self.estimator)
 
     def around(self, centre: LocationScatter) -> DataSetLoss:
-        """The loss for a given location and scatter; with noise levels, perhaps for a stack of them."""
+        """The loss for a given location and scatter; with noise levels, a stack of them is possible."""
         if isinstance(self.family, ExponentialFamily):
             basis = centre.factor if self.whiten else jnp.diag(self.family.scale_x.scale)
             return FamilyLoss(self.family, self.weight, centre, basis)
@@ -160,17 +160,17 @@ class LossRecipe(eqx.Module):
 
 
 class DataStatistics(NamedTuple):
-    """A data set as the exponential family sees it: its loss at any theta is a quadratic, kept as a sum."""
+    """A data set and its sufficient statistics for an exponential family: its loss is a quadratic in theta."""
 
     recipe: LossRecipe
     loss: DataSetLoss
-    """of one observation, for the location and scatter of the first data"""
+    """The loss of one observation, for the location and scatter of the first data."""
     data: tuple[Float[np.ndarray, "_ d_x"], ...]
-    """the observations, in the pieces in which they came"""
+    """The observations, in the pieces in which they were added."""
     multiples: tuple[Float[np.ndarray, " _"], ...]
-    """what each of them counts beside its weight by distance"""
+    """A factor for the loss of each observation, in addition to its weight by distance."""
     total: Quadratic
-    """the sum of their losses"""
+    """The sum of the losses of all observations."""
 
     @classmethod
     @double_precision
@@ -181,7 +181,7 @@ class DataStatistics(NamedTuple):
         centre: LocationScatter | None = None,
         multiples: Float[np.ndarray, " n"] | None = None,
     ) -> "DataStatistics":
-        """Those of observations `x`, with their own location and scatter, or with `centre`."""
+        """The statistics of observations `x`, with their own location and scatter, or with `centre`."""
         noisy = recipe.dequantise(x)
         loss = recipe.around(recipe.centre(noisy) if centre is None else centre)
         multiples = np.ones(len(x)) if multiples is None else multiples
@@ -199,7 +199,7 @@ class DataStatistics(NamedTuple):
 
     @property
     def dequantised(self) -> Float[np.ndarray, "n d_x"]:
-        """The observations as the loss sees them."""
+        """The observations with dequantisation noise, as used by the loss."""
         return np.concatenate([self.recipe.dequantise(x, piece) for piece, x in enumerate(self.data)])
 
     @property
@@ -213,12 +213,12 @@ class DataStatistics(NamedTuple):
         return Quadratic(*(a / self.n for a in self.total))
 
     def each(self) -> Iterator[Quadratic]:
-        """The losses of the observations, in blocks of them."""
+        """The losses of the observations, block after block."""
         for piece, (x, multiples) in enumerate(zip(self.data, self.multiples, strict=True)):
             yield from each_loss(self.loss, self.recipe.dequantise(x, piece), multiples)
 
     def extended(self, x_new: Float[np.ndarray, "k d_x"]) -> "DataStatistics":
-        """With more observations, weighted by the location and scatter of the first ones."""
+        """A copy with more observations, weighted by the location and scatter of the first ones."""
         more = total_loss(self.loss, self.recipe.dequantise(x_new, len(self.data)))
         return self._replace(
             data=(*self.data, x_new),
@@ -231,7 +231,7 @@ class DataStatistics(NamedTuple):
 def total_loss(
     loss: DataSetLoss, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"] | None = None
 ) -> Quadratic:
-    """Sum of the losses of all rows of `x`, each counted once or `multiples` of that."""
+    """The sum of the losses of all rows of `x`, each multiplied by `multiples` if given."""
     blocks = loss.blocks(x, np.ones(len(x)) if multiples is None else multiples)
     sums = [sum_at(loss, *jax.tree.map(jnp.asarray, (block.points, block.point_weights))) for block in blocks]
     total = Quadratic(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
@@ -246,7 +246,7 @@ def total_loss(
 def each_loss(
     loss: DataSetLoss, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"] | None = None
 ) -> Iterator[Quadratic]:
-    """The losses of the rows of `x`, block after block, each counted once or `multiples` of that."""
+    """The losses of the rows of `x`, block after block, each multiplied by `multiples` if given."""
     for block in loss.blocks(x, np.ones(len(x)) if multiples is None else multiples):
         with jax.enable_x64(True):  # not the decorator: a generator's body runs after its call has returned
             at_points = _at_each(loss, jax.tree.map(jnp.asarray, block.points))
@@ -272,9 +272,9 @@ def _gather(rows: NoisyPoints, count: int, values: Float[np.ndarray, "points *sh
 def _padded(
     x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"], most: int
 ) -> Iterator[tuple[Float[np.ndarray, "size d_x"], Float[np.ndarray, " size"], int]]:
-    """At most so many rows at a time, what they count, and how many they are.
+    """Blocks of at most `most` rows, with their multiples and the number of rows.
 
-    They are padded to a power of two with copies of the first, which count nothing.
+    Blocks are padded to a power of two with copies of the first row, which have a multiple of zero.
     """
     for start in range(0, len(x), most):
         block, counts = x[start : start + most], multiples[start : start + most]
@@ -290,7 +290,7 @@ def _at_each(loss: DataSetLoss, points: Any) -> Quadratic:
 
 @eqx.filter_jit
 def sum_at(loss: DataSetLoss, points: Any, weights: Float[Array, " size"]) -> Quadratic:
-    """Weighted sum of the losses at points."""
+    """The weighted sum of the losses at points."""
     chunk = min(_CHUNK, len(weights))
     missing = -len(weights) % chunk
     points = jax.tree.map(lambda a: jnp.concatenate([a, a[:missing]]), points)
@@ -299,7 +299,7 @@ def sum_at(loss: DataSetLoss, points: Any, weights: Float[Array, " size"]) -> Qu
     def add(total: Quadratic, part) -> tuple[Quadratic, None]:
         some, keep = part
         losses = jax.vmap(loss)(some)
-        # zero times anything finite: a padded row is a copy of a real one, so nothing here can be NaN
+        # a padded row is a copy of a real one, so zero is multiplied by a finite number and nothing becomes NaN
         return Quadratic(*(t + jnp.tensordot(keep, a, 1) for t, a in zip(total, losses, strict=True))), None
 
     parts = jax.tree.map(lambda a: a.reshape(-1, chunk, *a.shape[1:]), (points, weights))

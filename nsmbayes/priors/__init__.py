@@ -1,4 +1,4 @@
-"""Priors over the parameters: our own, those of numpyro, torch and scipy, and all of them in R^d."""
+"""Priors: those of this package, those of numpyro, torch and scipy, and their maps to the unconstrained space R^d."""
 
 from nsmbayes.priors.convert import as_gaussian as as_gaussian
 from nsmbayes.priors.convert import as_prior as as_prior

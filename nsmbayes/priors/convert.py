@@ -1,4 +1,4 @@
-"""Priors of other packages as this one has them."""
+"""Conversion of priors from other packages."""
 
 from typing import Any
 
@@ -16,11 +16,12 @@ from nsmbayes.priors.scalars import as_scalar, from_scipy, from_torch, is_scipy,
 
 @double_precision
 def as_prior(prior: Any) -> Any:
-    """`prior` as a `GaussianPrior`, an `IndependentPrior` or a numpyro distribution, whichever package it is of.
+    """`prior`, from any supported package, as a `GaussianPrior`, an `IndependentPrior` or a numpyro distribution.
 
-    Distributions of torch are converted without importing it: normal and uniform ones and other families of
-    independent numbers, sbi's `BoxUniform` and `MultipleIndependent`. Of scipy: frozen distributions, with one number
-    or a vector of them in each argument, `multivariate_normal`, and a list of frozen distributions, one per parameter.
+    Distributions of torch are converted without importing torch: normal, uniform and other families of independent
+    numbers, and sbi's `BoxUniform` and `MultipleIndependent`. From scipy, it converts frozen distributions, with one
+    number or a vector of numbers in each argument, `multivariate_normal`, and a list of frozen distributions, one per
+    parameter.
 
     Example:
         >>> from scipy import stats
@@ -53,7 +54,7 @@ def as_prior(prior: Any) -> Any:
 
 
 def _together(parts: list[dist.Distribution]) -> Any:
-    """Independent scalars as one prior, of the simplest kind."""
+    """Independent scalars as one prior of the simplest possible kind."""
     if all(type(part) is dist.Normal for part in parts):
         return _gaussian(parts)
     if all(type(part) is dist.Uniform for part in parts):
@@ -69,7 +70,7 @@ def _gaussian(parts: Any, names: tuple[str, ...] | None = None) -> GaussianPrior
 
 @double_precision
 def as_gaussian(prior: Any) -> GaussianPrior:
-    """`prior` as a `GaussianPrior`: it is one already, or it is normal and of numpyro, torch or scipy."""
+    """`prior` as a `GaussianPrior`, also if it is a normal distribution of numpyro, torch or scipy."""
     prior = as_prior(prior)
     base: Any = prior
     whole: Any = prior

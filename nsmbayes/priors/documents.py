@@ -1,4 +1,4 @@
-"""Priors as JSON: for the command line, for campaigns and for saved methods, which keep theirs."""
+"""Priors as JSON: for the command line, for campaigns and for saved methods, which store their prior."""
 
 import json
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ FAMILIES = (
     "Beta", "Cauchy", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Laplace",
     "LogNormal", "Logistic", "Normal", "StudentT", "Uniform", "Weibull",
 )  # fmt: skip
-"""Distributions of numpyro whose independent draws a prior in JSON can have."""
+"""Names of the numpyro distributions that a prior in JSON can use."""
 _GAUSSIAN, _TRUNCATED, _INDEPENDENT = "Gaussian", "TruncatedNormal", "Independent"
 _BOUNDS = ("low", "high")
 
 
 def prior_to_json(prior: Any) -> dict[str, Any] | None:
-    """`prior` as a JSON object, or None if it is of a kind that has none.
+    """`prior` as a JSON object, or None if it is of a kind that has no JSON form.
 
     Example:
         >>> import nsmbayes as nsm
@@ -52,7 +52,7 @@ def prior_to_json(prior: Any) -> dict[str, Any] | None:
 
 
 def _family(base: Any, shape: tuple[int, ...] = ()) -> dict[str, Any] | None:
-    """A distribution of one of the families, with arguments of some shape; None for another."""
+    """A distribution of a known family as a JSON object, with arguments of this shape; None for other families."""
     name = type(base).__name__
     if name in FAMILIES and type(base) is getattr(dist, name):
         arguments = {argument: getattr(base, argument) for argument in base.arg_constraints}
@@ -69,7 +69,7 @@ def _family(base: Any, shape: tuple[int, ...] = ()) -> dict[str, Any] | None:
 
 @double_precision
 def prior_from_json(document: Any) -> tuple[Any, tuple[str, ...] | None]:
-    """The prior of a JSON object, and the names of its parameters if it has some.
+    """The prior described by a JSON object, and the names of its parameters, or None if it has no names.
 
     Example:
         >>> from nsmbayes.priors import prior_from_json
@@ -112,7 +112,7 @@ def _name(options: dict[str, Any], more: tuple[str, ...] = ()) -> str:
 
 
 def _built(name: str, arguments: Mapping[str, Any]) -> dist.Distribution:
-    """The distribution of a family."""
+    """The numpyro distribution of the family `name` with these arguments."""
     given = {key: jnp.asarray(value) for key, value in arguments.items()}
     if name == _TRUNCATED:
         _require_arguments(name, set(given) - set(_BOUNDS), ("loc", "scale"))
@@ -132,7 +132,7 @@ def _require_arguments(name: str, given: Any, known: tuple[str, ...]) -> None:
 
 
 def read_prior(path: Path) -> tuple[Any, tuple[str, ...] | None]:
-    """The prior of a JSON file, and the names of its parameters if it has some."""
+    """The prior described by a JSON file, and the names of its parameters, or None if it has no names."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

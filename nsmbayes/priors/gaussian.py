@@ -10,7 +10,7 @@ from nsmbayes._internal import checks
 from nsmbayes._internal.columns import check_names
 from nsmbayes.errors import InputError
 
-_LARGEST = 1e100  # of larger numbers squares of squares cannot be computed
+_LARGEST = 1e100  # fourth powers of larger numbers cannot be computed
 
 
 class GaussianPrior:
@@ -81,7 +81,7 @@ class GaussianPrior:
 
 
 def same_dimension(prior: GaussianPrior, dim: int) -> GaussianPrior:
-    """`prior`, if it has `dim` parameters."""
+    """Return `prior` if it has `dim` parameters; raise `InputError` otherwise."""
     if prior.dim != dim:
         raise InputError(f"`prior` must have {dim} parameters; got {prior.dim}.")
     return prior

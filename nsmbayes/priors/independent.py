@@ -1,4 +1,4 @@
-"""A prior of independent parameters, each with a name and a distribution of its own."""
+"""A prior of independent parameters, each with its own name and distribution."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,14 +18,15 @@ from nsmbayes.priors.scalars import as_scalar
 
 
 class IndependentPrior:
-    """Independent parameters with names, each with a distribution of its own.
+    """A prior of independent parameters, each with its own name and distribution.
 
     Args:
-        parameters: a mapping of names to distributions, for names that are no Python words.
-        named: the same as keywords. Distributions are continuous scalars of numpyro, of torch, or of scipy (frozen).
+        parameters: a mapping of names to distributions, for names that are not valid Python identifiers.
+        named: distributions by name, as keyword arguments. Distributions are continuous scalars of numpyro, torch or
+            scipy (frozen).
 
-    Methods take the names as their `parameter_names`. One whose distributions are all normal is a Gaussian prior as
-    well, also for `NSMBayesConj`.
+    Methods take the names as their `parameter_names`. If all distributions are normal, the prior can be used as a
+    Gaussian prior, also for `NSMBayesConj`.
 
     Example:
         >>> import nsmbayes as nsm
@@ -61,13 +62,13 @@ class IndependentPrior:
     @property
     @double_precision
     def mean(self) -> Float[np.ndarray, " d"]:
-        """The prior means; not a number where there is none."""
+        """The prior means; NaN where a mean does not exist."""
         return np.asarray(self.distribution.mean, dtype=np.float64)
 
     @property
     @double_precision
     def std(self) -> Float[np.ndarray, " d"]:
-        """Marginal standard deviations; not a number, or infinite, where there is none."""
+        """Marginal standard deviations; NaN or infinite where a standard deviation does not exist."""
         return np.sqrt(np.asarray(self.distribution.variance, dtype=np.float64))
 
     @double_precision

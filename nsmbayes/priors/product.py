@@ -22,7 +22,7 @@ class Product(dist.Distribution):
 
     @property
     def support(self) -> Any:
-        """That of each part."""
+        """The product of the supports of the parts."""
         supports: list[Any] = [part.support for part in self.parts]
         return constraints.cat(supports, dim=-1)
 
@@ -34,7 +34,7 @@ class Product(dist.Distribution):
         return jnp.stack(jnp.broadcast_arrays(*draws), axis=-1)
 
     def log_prob(self, value: Any, intermediates: list[Any] | None = None) -> Float[Array, "..."]:
-        """The sum over parts."""
+        """The log density: the sum over the parts."""
         del intermediates
         return sum((jnp.asarray(part.log_prob(value[..., j])) for j, part in enumerate(self.parts)), jnp.zeros(()))
 

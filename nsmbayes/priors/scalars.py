@@ -1,6 +1,6 @@
-"""Scalar distributions of numpyro from those of torch and scipy. Neither torch nor sbi is imported: they are, already.
+"""Conversion of scalar distributions of torch and scipy to numpyro, without importing torch or sbi.
 
-Only the classes of these packages themselves are converted, by name: a subclass may compute something else.
+Only classes of these packages are converted, by name: a subclass may compute something else.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 from nsmbayes._internal import checks
 from nsmbayes.errors import InputError
 
-# torch and numpyro give these families the same names and arguments
+# families with the same names and arguments in torch and numpyro
 SHARED: dict[str, tuple[str, ...]] = {
     "Beta": ("concentration1", "concentration0"),
     "Cauchy": ("loc", "scale"),
@@ -32,7 +32,7 @@ SHARED: dict[str, tuple[str, ...]] = {
     "Weibull": ("scale", "concentration"),
 }
 
-# scipy's name: the numpyro family of its shapes, loc and scale; `False` where loc has to be 0
+# scipy's name: the numpyro family as a function of shapes, loc and scale; `False` if loc must be 0
 _SCIPY: dict[str, tuple[Callable[..., dist.Distribution], bool]] = {
     "norm": (lambda loc, scale: dist.Normal(loc, scale), True),
     "uniform": (lambda loc, scale: dist.Uniform(loc, loc + scale), True),
@@ -53,13 +53,13 @@ _SCIPY: dict[str, tuple[Callable[..., dist.Distribution], bool]] = {
 
 
 def truncated_normal(loc: Any, scale: Any, low: Any, high: Any) -> dist.Distribution:
-    """A normal distribution between `low` and `high`, either of which may be infinite."""
+    """A normal distribution truncated to the interval from `low` to `high`; both may be infinite."""
     bounds = {name: bound for name, bound in (("low", low), ("high", high)) if np.isfinite(np.asarray(bound)).all()}
     return dist.TruncatedNormal(loc, scale, **bounds) if bounds else dist.Normal(loc, scale)
 
 
 def is_torch(value: Any) -> bool:
-    """Whether this is a distribution of torch, or one that sbi has built on them."""
+    """Whether this is a distribution of torch, or a distribution of sbi derived from one."""
     return any(base.__module__.startswith("torch.distributions") for base in type(value).__mro__)
 
 
@@ -69,7 +69,7 @@ def is_scipy(value: Any) -> bool:
 
 
 def from_torch(value: Any) -> list[dist.Distribution]:
-    """The scalars of a torch distribution whose entries are independent, in their order."""
+    """The scalar distributions of the entries, in order, of a torch distribution with independent entries."""
     kind = type(value).__name__
     if kind == "MultipleIndependent":
         return [part for each in value.dists for part in from_torch(each)]
@@ -85,7 +85,7 @@ def from_torch(value: Any) -> list[dist.Distribution]:
 
 
 def from_scipy(value: Any) -> list[dist.Distribution]:
-    """The scalars of a frozen distribution of scipy: one, or as many as its arguments have entries."""
+    """The scalar distributions of a frozen distribution of scipy: one for each entry of its arguments."""
     name, shapes = value.dist.name, [one.strip() for one in (value.dist.shapes or "").split(",") if one.strip()]
     given = {"loc": 0.0, "scale": 1.0} | dict(zip([*shapes, "loc", "scale"], value.args, strict=False)) | value.kwds
     if name == "beta":
@@ -104,7 +104,7 @@ def from_scipy(value: Any) -> list[dist.Distribution]:
 
 
 def as_scalar(value: Any, name: str) -> dist.Distribution:
-    """`value` as a continuous scalar distribution of numpyro, with valid arguments; `name` is for errors."""
+    """`value` as a continuous scalar distribution of numpyro with valid arguments; `name` is for error messages."""
     found = [value]
     if is_torch(value):
         found = from_torch(value)
@@ -126,7 +126,7 @@ def as_scalar(value: Any, name: str) -> dist.Distribution:
 
 
 def require_valid(one: dist.Distribution, name: str) -> None:
-    """Refuse arguments that the family does not have, such as a negative scale, which numpyro takes as they come."""
+    """Raise an error for invalid arguments, such as a negative scale, which numpyro accepts by default."""
     for argument, constraint in one.arg_constraints.items():
         given = getattr(one, argument, None)
         if given is None or isinstance(constraint, type(constraints.dependent)):
@@ -146,7 +146,7 @@ def _beta(a: Any, b: Any, loc: Any, scale: Any) -> dist.Distribution:
 
 
 def _each(build: Callable[..., dist.Distribution], *arguments: Any) -> list[dist.Distribution]:
-    """One scalar per entry of the arguments."""
+    """One scalar distribution per entry of the arguments."""
     columns = [np.asarray(a, dtype=np.float64) for a in arguments]
     try:
         columns = [np.atleast_1d(column) for column in np.broadcast_arrays(*columns)]

@@ -22,11 +22,11 @@ _DRAWS_FOR_UNITS = 200
 
 
 class UnconstrainedPrior(eqx.Module):
-    """Any numpyro distribution over theta, mapped to R^d by the bijector of its support, and there to other units.
+    """Any numpyro distribution over theta, mapped to R^d by the bijector of its support, and rescaled to other units.
 
     `log_prob(u)` is the log density of the unconstrained theta at u, including the Jacobian of the bijector. The units
-    are powers of 1024: parameters of 1e-5 beside others of 1e5 are then of similar size for samplers, and those of an
-    ordinary size stay as they are.
+    are powers of 1024: parameters around 1e-5 and around 1e5 then have similar sizes for samplers, and parameters of
+    ordinary size do not change.
     """
 
     distribution: Any
@@ -38,19 +38,19 @@ class UnconstrainedPrior(eqx.Module):
         return self.distribution.event_shape[0]
 
     def sample(self, key: PRNGKeyArray, count: int) -> Float[Array, "count d"]:
-        """Draws in the unconstrained space."""
+        """Draws of the prior in the unconstrained space."""
         return jax.vmap(self.unconstrain)(self.distribution.sample(key, (count,)))
 
     def constrain(self, u: Float[Array, " d"]) -> Float[Array, " d"]:
-        """theta in the user's space."""
+        """Map u from R^d to theta in the user's space."""
         return biject_to(self.distribution.support)(self.units * u)
 
     def unconstrain(self, theta: Float[Array, " d"]) -> Float[Array, " d"]:
-        """The inverse of `constrain`."""
+        """Map theta from the user's space to R^d, the inverse of `constrain`."""
         return biject_to(self.distribution.support).inv(theta) / self.units
 
     def log_prob(self, u: Float[Array, " d"]) -> Float[Array, ""]:
-        """log density of u in R^d."""
+        """Log density of u in R^d."""
         transform = biject_to(self.distribution.support)
         theta = transform(self.units * u)
         jacobian = transform.log_abs_det_jacobian(self.units * u, theta)
@@ -92,13 +92,13 @@ def unconstrained(prior: Any) -> UnconstrainedPrior:
             f"`prior` gives draws that are not finite, e.g. {draws[~np.isfinite(draws + u).all(axis=1)][0].tolist()}. "
             "Give it finite parameters and bounds, and a proper density: Uniform(-inf, inf) is none."
         )
-    # Quartiles: there may be no variance. A bijector from a part of R^d brings units of its own.
+    # Quartiles, since the variance may not exist. A bijector from a part of R^d already rescales.
     spread = np.where(_on_the_line(prior), np.ptp(np.quantile(draws, (0.25, 0.75), axis=0), axis=0), 1.0)
     return UnconstrainedPrior(prior, _units(spread))
 
 
 def _on_the_line(prior: Any) -> Bool[np.ndarray, "..."]:
-    """Which parameters have the whole line as their support."""
+    """Which parameters have the whole real line as support."""
     if isinstance(prior, Product):
         return np.array([part.support == constraints.real for part in prior.parts])
     whole = (constraints.independent(constraints.real, 1), constraints.real_vector)
@@ -113,7 +113,7 @@ def _units(spread: Float[np.ndarray, " d"]) -> Float[Array, " d"]:
 def constrain_rows(prior: UnconstrainedPrior, positions: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
     """Rows of unconstrained positions, mapped to the user's space."""
     rows = positions.reshape(-1, positions.shape[-1])
-    with by_processor():  # to move many rows to a GPU and back takes longer
+    with by_processor():  # moving many rows to a GPU and back would take longer
         return np.asarray(_constrained(prior, jnp.asarray(rows))).reshape(positions.shape)
 
 
@@ -124,5 +124,5 @@ def _constrained(prior: UnconstrainedPrior, rows: Float[Array, "m d"]) -> Float[
 
 @double_precision
 def draw_prior(prior: UnconstrainedPrior, count: int) -> Float[np.ndarray, "count d"]:
-    """Draws of theta in the user's space; the same in every call."""
+    """Draws of theta in the user's space; every call returns the same draws."""
     return np.asarray(prior.distribution.sample(jax.random.key(0), (count,)))

@@ -1,4 +1,4 @@
-"""Draws from a density known up to a constant: thin layers over BlackJAX, and an independence sampler of our own."""
+"""Samplers for densities known up to a constant: thin layers over BlackJAX, and an independence sampler."""
 
 from nsmbayes.samplers.chains import MAX_R_HAT, MIN_ESS, Draws, diagnose, has_converged, require_converged
 from nsmbayes.samplers.compression import MANY, Compression, compress

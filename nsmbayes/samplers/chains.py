@@ -1,4 +1,4 @@
-"""What the samplers that run several chains have in common: their arguments, their result and its diagnostics."""
+"""Common parts of the samplers that run several chains: arguments, results and diagnostics."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,44 +14,44 @@ from nsmbayes._internal import checks
 from nsmbayes.errors import ConvergenceError, InputError
 from nsmbayes.samplers.students import Population
 
-MAX_R_HAT, MIN_ESS = 1.05, 100.0  # beyond these, draws are not called converged
+MAX_R_HAT, MIN_ESS = 1.05, 100.0  # draws with a larger R-hat or a smaller ESS have not converged
 
 LogProb = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
 
 
 class Draws(NamedTuple):
-    """Draws of several chains, and how far to trust them."""
+    """Draws of several chains, with diagnostics."""
 
     positions: Float[np.ndarray, "chains draws d"]
-    """The draws, warm-up left out."""
+    """The draws, without the warm-up."""
     acceptance_rate: Float[np.ndarray, " chains"]
-    """Mean acceptance probability of each chain: NUTS aims at 0.8, slice sampling never refuses (1)."""
+    """Mean acceptance probability of each chain: NUTS aims at 0.8, slice sampling never rejects (1)."""
     divergences: Int[np.ndarray, " chains"]
-    """How many trajectories of each chain were cut off because they diverged; 0 for slice sampling."""
+    """Number of divergent trajectories of each chain; 0 for slice sampling."""
     r_hat: Float[np.ndarray, " d"]
-    """Rank-normalised split R-hat (Vehtari et al. 2021): 1 if all chains saw the same distribution."""
+    """Rank-normalised split R-hat (Vehtari et al. 2021): 1 if all chains sampled the same distribution."""
     ess_bulk: Float[np.ndarray, " d"]
-    """Bulk effective sample size: how many independent draws would be worth as much for the mean."""
+    """Bulk effective sample size: the number of independent draws that would estimate the mean equally well."""
     ess_tail: Float[np.ndarray, " d"]
-    """Tail effective sample size: likewise for the quantiles of 5 and 95 %."""
+    """Tail effective sample size: the same for the 5 and 95 % quantiles."""
     note: str = ""
-    """What a user should know of how they were made."""
+    """A note for users on how the draws were made."""
     visited: Population | None = None
-    """All draws at which the sampler has evaluated the loss while it adapted, where it keeps them."""
+    """All parameters at which the sampler evaluated the loss during adaptation, if it keeps them."""
 
     @property
     def flat(self) -> Float[np.ndarray, "total d"]:
-        """The draws of all chains below one another."""
+        """The draws of all chains, stacked in one array."""
         return self.positions.reshape(-1, self.positions.shape[-1])
 
 
 def has_converged(result: Draws, *, max_r_hat: float = MAX_R_HAT, min_ess: float = MIN_ESS) -> bool:
-    """Whether the chains agree and are worth enough independent draws; NaN is not enough."""
+    """Whether the chains agree and the effective sample sizes are large enough; False if any of them is NaN."""
     return agree(Diagnostics(result.r_hat, result.ess_bulk, result.ess_tail), max_r_hat=max_r_hat, min_ess=min_ess)
 
 
 def require_converged(result: Draws, *, max_r_hat: float = MAX_R_HAT, min_ess: float = MIN_ESS) -> Draws:
-    """`result` itself if its chains agree; otherwise a `ConvergenceError` that says what is wrong."""
+    """Return `result` if it has converged; otherwise raise a `ConvergenceError` that says what is wrong."""
     worst_r_hat, least_ess = result.r_hat.max(), result.ess_bulk.min()
     if has_converged(result, max_r_hat=max_r_hat, min_ess=min_ess):
         return result
@@ -64,7 +64,7 @@ def require_converged(result: Draws, *, max_r_hat: float = MAX_R_HAT, min_ess: f
 
 
 def require_movement(result: Draws) -> Draws:
-    """`result` itself, if any chain has moved at all; otherwise a `ConvergenceError`."""
+    """Return `result` if any chain has moved at all; otherwise raise a `ConvergenceError`."""
     if np.ptp(result.positions, axis=1).any():
         return result
     raise ConvergenceError(
@@ -104,7 +104,7 @@ def run_chains(
 
 
 def as_traced(data: Any) -> Any:
-    """`data` with its floats as arrays: Equinox would compile a float into the program, and again for the next one."""
+    """`data` with floats as arrays: Equinox compiles floats into the program, and would recompile for other values."""
     return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, float | np.generic) else leaf, data)
 
 
@@ -117,16 +117,17 @@ class Diagnostics(NamedTuple):
 
 
 def agree(found: Diagnostics, *, max_r_hat: float = MAX_R_HAT, min_ess: float = MIN_ESS) -> bool:
-    """Whether chains agree and are worth enough independent draws; NaN is not enough."""
+    """Whether the chains agree and the effective sample sizes are large enough; False if any of them is NaN."""
     return bool(found.r_hat.max() <= max_r_hat and found.ess_bulk.min() >= min_ess)
 
 
 def diagnose(positions: Float[np.ndarray, "chains draws d"]) -> Diagnostics:
-    """How far chains agree, and how many independent draws they are worth (Vehtari et al. 2021).
+    """R-hat and effective sample sizes of several chains (Vehtari et al. 2021).
 
-    All are computed of chains cut into halves: chains that drift together agree with one another but not with
-    themselves. R-hat is the larger of those of the ranks and of the ranks of distances from the median, which sees
-    chains of different spread. NaN for a coordinate that never moved. In NumPy: nothing is compiled.
+    Every chain is first split into halves, because chains that drift together agree with one another but not with
+    themselves. R-hat is the larger of two values: one from the ranks, and one from the ranks of the distances to the
+    median, which detects chains of different spread. NaN for a coordinate that never moved. Uses NumPy, so nothing is
+    compiled.
     """
     chains, draws, d = positions.shape
     halves = positions[:, : draws // 2 * 2].reshape(2 * chains, draws // 2, d)
@@ -142,6 +143,6 @@ def diagnose(positions: Float[np.ndarray, "chains draws d"]) -> Diagnostics:
 
 
 def _normal_scores(values: Float[np.ndarray, "chains draws d"]) -> Float[np.ndarray, "chains draws d"]:
-    """The quantiles of a standard normal distribution that belong to the ranks of all draws."""
+    """The standard normal quantiles of the ranks of all draws."""
     flat = values.reshape(-1, values.shape[-1])
     return ndtri((rankdata(flat, axis=0) - 0.375) / (len(flat) + 0.25)).reshape(values.shape)

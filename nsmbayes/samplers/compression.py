@@ -1,8 +1,8 @@
-"""Many observations: a weighted subset of them whose loss is that of all, around the posterior.
+"""Many observations: a weighted subset of them that reproduces the loss of all observations around the posterior.
 
-A loss of a few parameters is a smooth function, and a sum over many observations hardly differs from a weighted sum
-over some hundreds of them, if the weights are chosen for it. They are matched to the loss of all at few thetas; its
-cost is then paid there only, and not at the thousands that a sampler visits.
+A loss of a few parameters is a smooth function, so a sum over many observations hardly differs from a weighted sum over
+some hundreds of them with suitable weights. The weights are matched to the loss of all observations at a few thetas.
+The full loss is evaluated only there, and not at the thousands of parameters that a sampler visits.
 """
 
 from collections.abc import Iterator
@@ -26,42 +26,42 @@ from nsmbayes.samplers.students import StudentMixture, around
 from nsmbayes.samplers.target import Target, log_prior, total_loss
 
 MANY = 500
-"""Observations above which a posterior in several columns is computed from a subset."""
+"""With more observations than this, a posterior for data of several columns is computed from a subset."""
 SUBSET = 250
-"""Observations in the subset."""
+"""Number of observations in the subset."""
 ACCEPTED = 0.1
-"""Error in nats up to which a subset is accepted."""
+"""Largest error, in nats, with which a subset is accepted."""
 CHECKED = 16
-"""Draws at which the loss of the subset is compared with that of all."""
+"""Number of draws at which the loss of the subset is compared with that of all observations."""
 
-_GROWTH = 16  # a posterior is a quarter as wide with so many times the observations: thetas of one serve the next
+_GROWTH = 16  # with 16 times the observations a posterior is a quarter as wide: thetas of one step serve the next
 _REPAIRS = 3
-_COSTLY = 50_000  # observations above which the loss of all is computed at as few thetas as will do
-_VERY_COSTLY = 200_000  # and above which there is one repair
+_COSTLY = 50_000  # with more observations than this, the full loss is computed at as few thetas as possible
+_VERY_COSTLY = 200_000  # with more observations than this, there is only one repair
 _STAGE, _CHAINS = 400, 4
 
 
 class Compression(NamedTuple):
-    """A weighted subset of the observations, and how well its loss reproduces that of all."""
+    """A weighted subset of the observations, and how well its loss reproduces that of all observations."""
 
     full: BlockedLoss
     """The loss of all observations, in random order; the first block is the subset."""
     order: Int[np.ndarray, " n"]
-    """The row of each of them."""
+    """The row of each observation of `full` in the data."""
     weights: Float[np.ndarray, " m"]
-    """What each observation of the subset counts; all observations together, about n."""
+    """The weight of each observation of the subset; the weights sum to about n."""
     theta: Float[np.ndarray, "k d"]
-    """Where the weights are matched, in the space of the prior."""
+    """The parameters at which the weights are matched, in the space of the prior."""
     total: Float[np.ndarray, " k"]
-    """The loss of all observations there."""
+    """The loss of all observations at `theta`."""
     pilot: Float[np.ndarray, "k d"]
     """Draws of the posterior of the subset, in the unconstrained space, from few evaluations."""
     error: float
-    """The standard deviation, over draws of the posterior, of beta times the subset's loss minus that of all."""
+    """The standard deviation, over posterior draws, of beta times the subset's loss minus that of all observations."""
 
     @property
     def observations(self) -> int:
-        """Observations in the subset."""
+        """Number of observations in the subset."""
         return len(self.weights)
 
     @property
@@ -70,7 +70,7 @@ class Compression(NamedTuple):
         return self.full.block(0).reweighted(self.weights)
 
     def checked(self, theta: Float[np.ndarray, "k d"], beta: float) -> "Compression":
-        """With the error at `theta`, which are draws of the posterior, and these among the thetas to be matched."""
+        """A copy with the error at posterior draws `theta`, which are added to the thetas for matching."""
         total, [each] = self.full.total(theta), losses_at([self.full.block(0)], theta)
         return self._replace(
             theta=np.concatenate([self.theta, theta]),
@@ -79,7 +79,7 @@ class Compression(NamedTuple):
         )
 
     def refined(self, beta: float) -> "Compression":
-        """With the weights matched at all thetas at which the loss of all observations is known."""
+        """A copy with weights matched at all thetas at which the loss of all observations is known."""
         [each] = losses_at([self.full.block(0)], self.theta)
         return self._replace(weights=matched_weights(each, self.total, self.weights, beta))
 
@@ -88,17 +88,17 @@ class Compression(NamedTuple):
         return self.full.each(theta)
 
     def row_losses(self, theta: Float[np.ndarray, "k d"], rows: Int[np.ndarray, " r"]) -> Float[np.ndarray, "k r"]:
-        """The losses of some of the observations."""
+        """The losses of the observations in `rows` at k thetas."""
         return self.full.of_rows(theta, self.by_row(np.arange(self.full.n))[rows])
 
     def by_row(self, values: Shaped[np.ndarray, " n"]) -> Shaped[np.ndarray, " n"]:
-        """Values in the order of `full`, put in the order of the observations."""
+        """`values`, given in the order of `full`, in the order of the rows of the data."""
         sorted_values = np.empty_like(values)
         sorted_values[self.order] = values
         return sorted_values
 
     def describe(self) -> str:
-        """One sentence."""
+        """How good the approximation is, in a sentence for users."""
         verdict = "" if self.error <= ACCEPTED else " This is more than it should be: widths may be off."
         return (
             f"Computed from {self.observations:,} weighted observations, whose loss differs from that of all "
@@ -117,18 +117,19 @@ def compress(
     multiples: Float[np.ndarray, " n"] | None = None,
     near: Float[np.ndarray, "k d"] | None = None,
 ) -> Compression:
-    """A subset of the observations, weighted for the posterior at learning rate `beta`; see `BlockedLoss.multiples`.
+    """A weighted subset of the observations for the posterior at learning rate `beta`; see `BlockedLoss.multiples`.
 
-    `near` are unconstrained draws of a posterior of some hundreds of the observations, if there are any.
+    `near` are unconstrained draws of a posterior of some hundreds of the observations, if available.
 
     The posterior of the subset alone gives thetas at which its weights are matched to the loss of 16 times as many
-    observations; the posterior with these weights, a quarter as wide, gives those for the next 16 times, until the loss
-    is that of all. Then draws are checked, and added to the thetas while the error is large.
+    observations. The posterior with these weights is a quarter as wide and gives the thetas for the next 16 times, and
+    so on until all observations are included. Then the error is checked at posterior draws, and while it is large,
+    these draws are added to the thetas.
     """
     order = np.random.default_rng([seed, len(x)]).permutation(len(x))
     full = BlockedLoss(setting, x[order], SUBSET, None if multiples is None else multiples[order])
     subset, n, d = full.block(0), full.n, prior.dim
-    thetas = max(32, (d + 1) * (d + 2) * 3 // 4)  # a quadratic function has two thirds of the second number
+    thetas = max(32, (d + 1) * (d + 2) * 3 // 4)  # 1.5 times the number of coefficients of a quadratic function
     keys = iter(jax.random.split(seed_key(seed), 32))
 
     def draw(weights: np.ndarray, start: np.ndarray, first: StudentMixture | None = None) -> np.ndarray:
@@ -140,7 +141,7 @@ def compress(
     positions = draw(weights, pilot, None if near is None else around(near))
     while True:
         grown = n if n <= 2 * _GROWTH * size else _GROWTH * size
-        last = grown == n > _COSTLY  # weights are nearly right by now, and are matched again where draws are checked
+        last = grown == n > _COSTLY  # weights are nearly right by now, and are matched again in the checks below
         few = max(AT_ONCE, (d + 1) * (d + 2) // 2)
         theta = constrain_rows(prior, _spaced(positions, few if last else thetas))
         total, [each] = full.total(theta, first=grown), losses_at([subset], theta)
@@ -163,7 +164,7 @@ def compress(
 def _draws(
     target: Target, start: np.ndarray, first: StudentMixture | None, count: int, key: Key[Array, ""]
 ) -> Float[np.ndarray, "k d"]:
-    """Draws of a posterior by importance, from a start that is wider; by chains, where that fails."""
+    """Posterior draws by importance sampling from a wider start, or by chains if that fails."""
     beta, count = float(target.beta), max(_STAGE, count, 40 * start.shape[1])
     evaluate = evaluation(log_prior, total_loss, target)
     try:
@@ -174,5 +175,5 @@ def _draws(
 
 
 def _spaced(positions: Float[np.ndarray, "k d"], count: int) -> Float[np.ndarray, "count d"]:
-    """So many of the draws, evenly spaced."""
+    """`count` of the draws, evenly spaced."""
     return positions[np.linspace(0, len(positions) - 1, count).astype(int)]

@@ -1,8 +1,8 @@
-"""Adaptive independence sampling: a mixture is fitted to the posterior along a tempered path, then proposes to chains.
+"""Adaptive independence sampling: a mixture is fitted to the posterior along a tempered path, then used as proposal.
 
-Parameters are few and a loss is expensive: a mixture of Student distributions soon follows a bent or stretched
-posterior so closely that most of its draws are accepted, each for one evaluation of the loss and none of its gradient.
-All evaluations of a stage are independent of one another and run on all cores.
+It is meant for few parameters and an expensive loss. A mixture of Student distributions soon follows a curved or
+stretched posterior so closely that most proposals are accepted, and each proposal takes one evaluation of the loss and
+no gradient. All evaluations of a stage are independent of one another and run on all cores.
 """
 
 from collections.abc import Callable
@@ -24,22 +24,22 @@ from nsmbayes.samplers.target import require_finite
 
 LogPrior = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
 _COMPONENTS = 8
-_FEW_COMPONENTS = 2  # with more than FEW parameters: the covariances of eight could not be estimated
+_FEW_COMPONENTS = 2  # with more than FEW parameters: eight covariances could not be estimated
 FEW = 6
-"""Parameters up to which a path from the prior to the posterior is short."""
+"""Up to this many parameters, the path from the prior to the posterior is short."""
 _STAGES = 30
 _COLDEST, _BISECTIONS = 1e-12, 40  # of the search for a temperature
-_ENOUGH = 0.15  # effective share of a stage's size that a tempered posterior must have
-_GOOD = 0.5  # effective share of a stage's draws at which adaptation ends
-_STALE = 3  # or after so many stages that made it no better
-_ARRIVED = 3  # but not before so many stages at the posterior itself: they find the tails
-_EFFECTIVE = 0.5  # share of the draws below which chains of a cheap loss run again
-_POOR = 0.2  # share of the draws below which those of any loss run once more
-_FAIR = 0.3  # effective share from which on they run longer; below, the proposal is fitted again
-_AIM, _LONGEST = 0.6, 5  # effective share that their length is chosen for, and times as long as asked for, at most
-_MOST_RUNS = 10  # as many draws as asked for that all of them have, about
+_ENOUGH = 0.15  # smallest ESS of a tempered posterior, as a fraction of the draws of a stage
+_GOOD = 0.5  # adaptation ends if the ESS of a stage is at least this fraction of its draws
+_STALE = 3  # adaptation also ends after this many stages without improvement
+_ARRIVED = 3  # adaptation has at least this many stages at the posterior itself: they find the tails
+_EFFECTIVE = 0.5  # chains of a cheap loss run again if the ESS is a smaller fraction of the draws
+_POOR = 0.2  # chains of any loss run once more if the ESS is a smaller fraction of the draws
+_FAIR = 0.3  # chains run longer if the ESS is at least this fraction; otherwise the proposal is fitted again
+_AIM, _LONGEST = 0.6, 5  # target ESS of longer chains, as a fraction, and largest factor of their length
+_MOST_RUNS = 10  # total length of all repeated chains, about, in units of the requested draws
 JUDGED = 4 * MIN_ESS
-"""Draws from which on chains are judged: fewer cannot show whether a sampler works."""
+"""Convergence is judged from this many draws on: fewer cannot show whether a sampler works."""
 
 
 @double_precision
@@ -59,26 +59,27 @@ def sample_independence(
 ) -> Draws:
     """Draws from the density proportional to exp(log_prior(position, data) - beta * loss(position, data)).
 
-    A mixture of Student distributions is fitted to it (see `adapt`), and then proposes independently of where a chain
-    is; a proposal is accepted by the rule of Metropolis and Hastings, so that the draws are exact whatever the fit. A
-    poor fit shows in the acceptance rate and the effective sample size.
+    A mixture of Student distributions is fitted to the density (see `adapt`) and used as a proposal that does not
+    depend on the state of the chain. Proposals are accepted by the Metropolis-Hastings rule, so the draws are exact
+    however good the fit is. A poor fit shows in the acceptance rate and the effective sample size.
 
     Args:
         log_prior: the log density of the prior, a JAX function.
-        loss: the total loss, likewise. Where it is NaN or infinite no chain goes.
+        loss: the total loss, a JAX function. Proposals where it is NaN or infinite are never accepted.
         prior_draws: independent draws from the prior, shape (N, d), at least 100; N is the size of a stage. With
-            `first` or `before` only their number counts.
+            `first` or `before` only N is used.
         data: any pytree; its arrays and floats are traced.
         beta: the learning rate.
         chains: number of chains.
         draws: draws of each chain.
         key: a JAX random key.
-        first: what the first stage draws from, if not from a Student distribution fitted to the draws of the prior.
-        before: the draws visited at another learning rate, to be gone on from; see `Draws.visited`.
-        thin: for a loss that is cheap: if less than half of the draws are effective, the mixture is fitted to them as
-            well, once or several times, and new chains run two to five times as long and are thinned to the number that
-            was asked for. Other chains run a second time, after such a fit, if they do not agree or
-            less than a fifth of the draws are effective.
+        first: the proposal of the first stage; by default, a Student distribution fitted to the draws of the prior.
+        before: the parameters visited at another learning rate, to continue from; see `Draws.visited`.
+        thin: for a cheap loss. If the effective sample size is less than half of the number of draws, the mixture is
+            fitted again, once or several times, with the proposals of the chains included, and new chains run two to
+            five times as long and are thinned to the requested number of draws. Without `thin`, chains run a second
+            time, after such a fit, if they do not agree or the effective sample size is less than a fifth of the
+            number of draws.
 
     Example:
         >>> def log_prior(position, data):
@@ -111,11 +112,11 @@ def sample_independence(
 def _effective_chains(
     evaluate: Evaluate, population: Population, chain: Chains, found: Diagnostics, rng: np.random.Generator
 ) -> tuple[Population, Chains, Diagnostics]:
-    """Chains of as many draws, of which half are effective if that can be had, and what was visited for them.
+    """Chains of the same length, half of whose draws are effective if possible, and all parameters visited for them.
 
-    A proposal that misses the ends of a bent posterior leaves chains stuck there, and longer ones as well. So it is
-    fitted again, to what chains have tried, until it is fair; then chains run longer, and are thinned. If they get
-    stuck all the same, the next ones are proposed to by what was fitted to these, and so on.
+    If the proposal misses the ends of a curved posterior, chains get stuck there, also longer chains. So the proposal
+    is fitted again, to the proposals of the chains, until it is fair; then chains run longer and are thinned. If they
+    still get stuck, the proposal is fitted to them as well, and so on.
     """
     chains, draws, _ = chain.positions.shape
     asked, left, best = chains * draws, _MOST_RUNS, (chain, found)
@@ -136,7 +137,7 @@ def _effective_chains(
 
 
 def _with_stage(population: Population, chain: Chains, rng: np.random.Generator) -> Population:
-    """With what chains have tried as one more stage, and a proposal fitted to all of it."""
+    """The population with the chains' last proposals as one more stage, and a proposal fitted to all of it."""
     new, log_priors, losses = chain.tried
     proposals, sizes = (*population.proposals, chain.proposal), (*population.stage_sizes, len(new))
     shares = np.log(np.asarray(sizes) / sum(sizes))
@@ -164,23 +165,23 @@ def _components(d: int) -> int:
 
 
 def evaluation(log_prior: LogPrior, loss: LogPrior, data: Any = None) -> Evaluate:
-    """What `adapt` asks for, of two JAX functions: evaluated on all cores."""
+    """The function that `adapt` takes, made of two JAX functions: it evaluates many positions on all cores."""
     data = as_traced(data)
     return lambda positions: map_rows(_parts, positions, log_prior, loss, data)
 
 
 def effective_draws(population: Population, beta: float) -> float:
-    """How many independent draws of the posterior at a learning rate a population is worth."""
+    """The effective sample size of a population for the posterior at learning rate `beta`."""
     return _effective(log_weights_of(population, beta))
 
 
 def bent_around(draws: Float[np.ndarray, "n d"], key: Key[Array, ""]) -> StudentMixture:
-    """A proposal for a target like the one that `draws` are from, with as many components as a sampler's."""
+    """A proposal for a target similar to that of `draws`, with as many components as in `adapt`."""
     return fit_students(draws, np.full(len(draws), 1 / len(draws)), _components(draws.shape[1]), _generator(key))
 
 
 def resample(population: Population, beta: float, count: int) -> Float[np.ndarray, "count d"]:
-    """So many draws of the posterior, by their weights in the population: the same for the same population."""
+    """`count` posterior draws, resampled by importance weights; deterministic for a given population."""
     log_weights = log_weights_of(population, beta)
     cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
     return population.positions[np.searchsorted(cumulative, cumulative[-1] * (np.arange(count) + 0.5) / count)]
@@ -199,15 +200,15 @@ def adapt(
     quick: bool = False,
     latest: bool = False,
 ) -> Population:
-    """A population of draws around the posterior, and a mixture fitted to it.
+    """A population of weighted draws around the posterior, and a mixture fitted to it.
 
-    The first stage draws from `first`, or a Student distribution fitted to the draws from the prior. Every stage
-    weighs the draws of all stages so far for the posterior, tempered as little as leaves enough effective draws, fits
-    a mixture to them, and draws from it. Weights are those of importance sampling from the mixture of all proposals.
-    With the population of `before`, of the same loss at another learning rate, the first stage is already fitted to it.
-    A `rough` population has proposals of one component and ends with the first stage at the posterior; a `quick` one
-    ends with the second. With `latest` its best proposal is the one fitted to all draws: better as a rule, but not
-    tried.
+    The first stage draws from `first`, or from a Student distribution fitted to the draws from the prior. Every stage
+    weights the draws of all stages so far for the tempered posterior, with the largest temperature up to 1 that leaves
+    enough effective draws, fits a mixture to them, and draws from it. The weights are importance weights with respect
+    to the mixture of all proposals. If a population `before` is given, of the same loss at another learning rate, the
+    first stage is already fitted to it. A `rough` population has proposals of one component and ends with the first
+    stage at the posterior; a `quick` population ends with the second. With `latest` the best proposal is the one fitted
+    to all draws: usually better, but untested.
 
     Raises:
         ConvergenceError: if the path does not reach the posterior.
@@ -263,7 +264,7 @@ def adapt(
 def _extended(
     densities: np.ndarray, proposals: list[StudentMixture], positions: list[np.ndarray]
 ) -> Float[np.ndarray, "stages total"]:
-    """Log densities of all proposals at the positions of all stages, given those of the stages before the last."""
+    """Log densities of all proposals at the positions of all stages, given `densities` without the last stage."""
     *old, new = positions
     at_old = [proposals[-1].log_prob(one) for one in old]
     at_new = [proposal.log_prob(new) for proposal in proposals]
@@ -291,10 +292,10 @@ def _effective(log_weights: np.ndarray) -> float:
 
 
 def _tempered(population: Population, beta: float, enough: float) -> tuple[float, np.ndarray]:
-    """Weights for exp(-t beta loss) prior, with t the largest up to 1 that leaves enough effective draws.
+    """Temperature t and log weights for exp(-t beta loss) prior, with the largest t up to 1 that has enough ESS.
 
-    Proposals far narrower than the prior have too few for every t. Then the weights for t = 1 are flattened, to a power
-    that leaves enough: the path is one from the proposals to the posterior, and not by way of the prior.
+    If the proposals are far narrower than the prior, no t has enough. Then the weights for t = 1 are raised to a power
+    that leaves enough: the path goes directly from the proposals to the posterior, not through the prior.
     """
 
     def tempered(t):

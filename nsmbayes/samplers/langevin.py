@@ -1,8 +1,8 @@
-"""Adaptive Langevin dynamics: sampling with gradients that are noisy to an unknown degree (Jones and Leimkuhler 2011).
+"""Adaptive Langevin dynamics: sampling with gradients whose noise level is unknown (Jones and Leimkuhler 2011).
 
-A particle with momentum p feels the gradient, friction xi p and noise. A noisy gradient heats it up; the thermostat
-raises the friction until the kinetic energy is that of temperature one, so that the variance of the gradient need not
-be known.
+A particle with momentum p is subject to the gradient, to friction xi p and to noise. The noise of the gradient heats it
+up; a thermostat raises the friction until the kinetic energy is that of temperature one. So the variance of the
+gradient need not be known.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 
 Gradient = Callable[[Float[Array, " d"], Key[Array, ""]], Float[Array, " d"]]
 
-_NOISE = 1.0  # strength A of the noise that is added on purpose, and the friction that the thermostat starts from
+_NOISE = 1.0  # strength A of the added noise, and the initial friction of the thermostat
 _THERMOSTAT = 1.0  # how fast the friction follows the kinetic energy
 
 
@@ -23,13 +23,14 @@ def adaptive_langevin(
 ) -> Float[Array, "steps d"]:
     """Positions of ONE chain whose density is proportional to exp(-U), from unbiased gradients of U. JAX can trace it.
 
-    The step size must be small against the noise of the gradient: the bias grows with step_size * standard deviation.
+    The step size must be small relative to the noise of the gradient: the bias grows with
+    step_size * standard deviation.
 
     Args:
-        gradient: `gradient(position, key)`, on average the gradient of U.
-        start: where the chain starts.
+        gradient: `gradient(position, key)`, an unbiased estimate of the gradient of U.
+        start: the starting position of the chain.
         key: a JAX random key.
-        steps: how many, each of which takes one gradient.
+        steps: number of steps, each of which takes one gradient.
         step_size: h in dx = p h.
 
     Example:
@@ -45,7 +46,7 @@ def adaptive_langevin(
         x, p, xi = carry
         key_gradient, key_noise = jax.random.split(key)
         p = p - h * gradient(x, key_gradient)
-        # exact for the friction and noise of one step, whatever the sign of xi
+        # exact solution for the friction and noise of one step, for either sign of xi
         damping = jnp.exp(-xi * h)
         spread = jnp.where(jnp.abs(xi) > 1e-6, -jnp.expm1(-2 * xi * h) / jnp.where(xi == 0, 1.0, xi), 2 * h)
         p = damping * p + jnp.sqrt(_NOISE * spread) * jax.random.normal(key_noise, x.shape, x.dtype)

@@ -1,4 +1,4 @@
-"""Minima of a smooth function of few parameters, by Newton's method from many starts; modes are those of an energy."""
+"""Minima of a smooth function of few parameters, by Newton's method from many starts; those of an energy are modes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ from nsmbayes._internal.precision import double_precision
 
 _STEPS = 60
 _HALVINGS = 10
-_LONGEST = 1.0  # of a step, in the units of the starts' spread
-_DIFFERENCE = 1e-4  # between the gradients that give the curvature, in the same units
-_SAME = 1e-2  # minima closer than this, in the same units, are one
-_SETTLED = 1e-10  # relative fall of the function below which a path has ended
+_LONGEST = 1.0  # longest step, in units of the starts' spread
+_DIFFERENCE = 1e-4  # step of the finite differences of gradients, in the same units
+_SAME = 1e-2  # minima closer than this, in the same units, count as one
+_SETTLED = 1e-10  # a path ends when the relative decrease of the function is smaller
 
 Function = Callable[[Float[Array, " d"], Any], Float[Array, ""]]
 
 
 class Minima(NamedTuple):
-    """The distinct local minima that were found, the lowest first, and how many starts led to each."""
+    """The distinct local minima found, lowest first, and how many starts led to each."""
 
     points: Float[np.ndarray, "k d"]
     values: Float[np.ndarray, " k"]
@@ -30,7 +30,7 @@ class Minima(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Where Newton's method ended, start by start."""
+    """The end of Newton's method from each start."""
 
     points: Float[np.ndarray, "starts d"]
     values: Float[np.ndarray, " starts"]
@@ -38,9 +38,9 @@ class Descent(NamedTuple):
 
 
 def minimise(function: Function, data: Any, starts: Float[np.ndarray, "starts d"]) -> Minima:
-    """Local minima of `function(position, data)` reached from each start.
+    """The distinct local minima of `function(position, data)` reached from the starts.
 
-    Starts whose path ends where the function is not finite are left out.
+    A start is left out if its path ends where the function is not finite.
 
     Example:
         >>> def double_well(u, data):
@@ -71,9 +71,9 @@ def descend(
 ) -> Descent:
     """Newton's method from each start; `spread` is the scale of the parameters.
 
-    A step solves with the absolute values of the Hessian's eigenvalues, so that it always goes down, and is halved
-    until it does. The Hessian is made of differences of gradients: to differentiate twice would cost as much time, and
-    much more of it for compilation.
+    A step uses the absolute values of the Hessian's eigenvalues, so that its direction is always downhill, and is
+    halved until the function decreases. The Hessian is computed from differences of gradients: differentiating twice
+    would take as long to run, and much longer to compile.
     """
     S, d = starts.shape
 

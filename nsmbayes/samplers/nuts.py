@@ -1,4 +1,4 @@
-"""The no-U-turn sampler: several chains side by side, each of which tunes its own step size and mass matrix."""
+"""The no-U-turn sampler: several chains in parallel, each of which tunes its own step size and mass matrix."""
 
 from typing import Any
 
@@ -27,17 +27,17 @@ def sample_nuts(
 ) -> Draws:
     """Draws from the density proportional to exp(log_prob(position, data)).
 
-    Compilation takes seconds and is kept: a second call with the same function and data of the same shapes
-    only runs. So define `log_prob` once, outside loops, and pass what changes in `data`.
+    Compilation takes seconds and is cached: a second call with the same function and data of the same shapes is not
+    compiled again. So define `log_prob` once, outside loops, and pass everything that changes in `data`.
 
     Args:
         log_prob: a JAX function of one flat position and of `data`, differentiable in the position.
-        initial_positions: where the chains start, shape (chains, d); the density must be positive there.
+        initial_positions: starting positions of the chains, shape (chains, d); the density must be positive there.
         data: any pytree; its arrays and floats are traced.
-        warmup: steps of each chain spent on tuning, not kept.
+        warmup: tuning steps of each chain, which are not kept.
         draws: steps kept of each chain, at least 4.
         key: a JAX random key.
-        scales: for each chain a guess at a factor F of the covariance F F' of the density; a good one saves warm-up.
+        scales: for each chain, a guess of a factor F of the covariance F F' of the density; a good guess saves warm-up.
 
     Example:
         >>> def log_prob(position, data):
@@ -65,13 +65,13 @@ def _chain(log_prob, data, key, start, factor, warmup, draws):
     def target(z):
         return jnp.asarray(log_prob(start + factor @ z, data), z.dtype)
 
-    # Parameters are few here, so that a dense mass matrix costs nothing and removes their correlations.
+    # There are few parameters, so a dense mass matrix costs nothing and removes their correlations.
     adaptation = blackjax.window_adaptation(
         blackjax.nuts, target, is_mass_matrix_diagonal=False, adaptation_info_fn=get_filter_adapt_info_fn()
     )
     kernel = blackjax.nuts.build_kernel()
     warmup_key, draws_key = jax.random.split(key)
-    # BlackJAX's own type of `run` forgets num_steps.
+    # The type annotation of BlackJAX's `run` lacks num_steps.
     origin = jnp.zeros_like(start)
     (state, parameters), _ = adaptation.run(warmup_key, origin, num_steps=warmup)  # pyright: ignore[reportCallIssue]
 

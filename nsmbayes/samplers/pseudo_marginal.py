@@ -1,4 +1,4 @@
-"""Pseudo-marginal Metropolis-Hastings: sampling with a loss that can only be estimated, and has no gradient."""
+"""Pseudo-marginal Metropolis-Hastings: sampling with a loss that can only be estimated and has no gradient."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Key
 
 from nsmbayes._internal import checks
 
-_WANTED = 0.15  # acceptance rate that the scale of the proposal is tuned to; noise makes a smaller one better
+_WANTED = 0.15  # target acceptance rate for tuning the proposal; with noise, a lower rate than usual is best
 _FORGETTING = 0.6
 
 Loss = Callable[[Float[np.ndarray, "chains d"], Key[Array, "chains k"]], Float[np.ndarray, " chains"]]
@@ -26,22 +26,22 @@ def sample_pseudo_marginal(
     draws: int,
     key: Key[Array, ""],
 ) -> tuple[Float[np.ndarray, "chains draws d"], Float[np.ndarray, " chains"]]:
-    """Chains side by side whose density is exp(log_prob) times the mean of exp(-loss) over its randomness.
+    """Parallel chains whose density is exp(log_prob) times the mean of exp(-loss) over the random keys of the loss.
 
-    The estimate of the loss is kept with the position, keys and all (Andrieu and Roberts 2009). A proposal redraws the
-    keys of one of `groups` groups: with one group all of them (plain pseudo-marginal), with more the estimates of
-    neighbouring steps are correlated, and more proposals are accepted (Tran et al. 2016).
+    A chain keeps the estimate of the loss and its keys with the position (Andrieu and Roberts 2009). A proposal redraws
+    the keys of one of `groups` groups. With one group, all keys are redrawn (plain pseudo-marginal); with more, the
+    estimates of neighbouring steps are correlated, and more proposals are accepted (Tran et al. 2016).
 
-    The loss is estimated `warmup + draws` times for each chain, the start included. The scale of the proposal is tuned
-    during the warm-up, or where there is none, all along with steps that vanish.
+    The loss is estimated `warmup + draws` times for each chain, including the start. The scale of the proposal is tuned
+    during the warm-up; without warm-up, it is tuned throughout, with steps that tend to zero.
 
     Args:
-        log_prob: of the prior, for a position of each chain.
-        loss: `loss(positions, keys)`, times the learning rate, from `simulations` keys for each chain.
-        start: where the chains start.
-        root: factor of the covariance that proposals have, up to scale: that of the prior, say.
-        simulations: keys that an estimate takes.
-        groups: see above.
+        log_prob: log density of the prior at the positions of all chains.
+        loss: `loss(positions, keys)`, the loss times the learning rate, from `simulations` keys for each chain.
+        start: starting positions of the chains.
+        root: factor of the covariance of the proposals, up to scale; for example that of the prior.
+        simulations: number of keys for one estimate.
+        groups: number of groups of keys, see above.
         warmup: steps not kept.
         draws: steps kept.
         key: a JAX random key.

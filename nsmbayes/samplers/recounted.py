@@ -1,7 +1,7 @@
-"""Rough draws of posteriors that differ only in what is made of the losses of the observations.
+"""Rough draws of posteriors that differ only in how the losses of the observations are combined.
 
-Where the loss of every observation is kept at the parameters that were visited, another total of them costs next to
-nothing: often no parameter has to be visited again.
+The loss of every observation is kept at all visited parameters. Combining the losses in another way then costs almost
+nothing: often the loss need not be evaluated again.
 """
 
 from collections.abc import Callable
@@ -25,18 +25,18 @@ from nsmbayes.samplers.students import Population, around
 from nsmbayes.samplers.target import Target
 
 Total = Callable[[Float[np.ndarray, "k n"]], Float[np.ndarray, " k"]]
-"""From the losses of all observations at k parameters to a total for each parameter."""
+"""A function that maps the losses of all observations at k parameters to one total for each parameter."""
 
-_ENOUGH = 0.4  # of a stage's draws, effectively: what was visited then serves for another total
-_NEVER = 1e300  # loss of an observation that cannot happen
-_THOROUGH = 400  # draws where rough ones failed
+_ENOUGH = 0.4  # earlier evaluations are reused if their ESS for the new total is this fraction of a stage's draws
+_NEVER = 1e300  # loss of an observation with density zero
+_THOROUGH = 400  # draws from chains if rough draws fail
 
 
 class Recounted:
-    """The posterior of a loss at beta = 1, with totals that change from call to call; it remembers what was visited.
+    """The posterior of a loss at beta = 1, for totals that change from call to call; it keeps all evaluations.
 
-    `start` is a loss like the first total, by which modes are found where there are many parameters, and which chains
-    sample where nothing else works.
+    `start` is a loss similar to the first total. It is used to find modes if there are many parameters, and chains
+    sample its posterior if nothing else works.
 
     Example:
         >>> from nsmbayes.priors import GaussianPrior, unconstrained
@@ -56,9 +56,9 @@ class Recounted:
 
     def __init__(self, prior: UnconstrainedPrior, loss: Loss, *, start: Loss, seed: int):
         self._prior, self._loss, self._start, self._seed = prior, loss, start, seed
-        self._losses: list[Float[np.ndarray, "k n"]] = []  # of each observation at what was visited
+        self._losses: list[Float[np.ndarray, "k n"]] = []  # of each observation at all visited parameters
         self._population: Population | None = None
-        self._final = False  # whether chains were the last resort
+        self._final = False  # whether chains had to be used
 
     @property
     def visited(self) -> int:
@@ -67,14 +67,14 @@ class Recounted:
 
     @property
     def losses(self) -> Float[np.ndarray, "visited n"]:
-        """Of every observation at every parameter that was visited."""
+        """The loss of every observation at every visited parameter."""
         return np.concatenate(self._losses)
 
     @double_precision
     def population(self, total: Total, *, rough: bool = True) -> Population:
-        """What was visited, weighed for this total; of more stages, if that is not enough.
+        """The visited parameters, weighted for this total; if these are not enough, further stages are added.
 
-        Without `rough` the mixtures that propose have as many components as those of a sampler.
+        If `rough` is False, the proposals have as many components as those of a sampler.
         """
         key_start, key = jax.random.split(jax.random.fold_in(seed_key(self._seed), self.visited))
         size, before = rough_stage(self._prior.dim), self._population
@@ -100,7 +100,7 @@ class Recounted:
         return found
 
     def _by_chains(self, target: Target, total: Total) -> Population:
-        """Draws of the loss to begin with, weighed for another total."""
+        """Draws of the posterior of `start` by chains, weighted for another total."""
         draws = thorough_draws(target, count=_THOROUGH, seed=self._seed)
         log_priors, losses = losses_at(draws, self._prior, self._loss)
         starts = map_rows(_total, draws, self._prior, self._start)
@@ -110,7 +110,7 @@ class Recounted:
 
 
 class Moments(NamedTuple):
-    """Mean and covariance of the posterior that a population is weighed for, unconstrained, and its weights."""
+    """Mean and covariance of the unconstrained posterior from a weighted population, and the weights."""
 
     mean: Float[np.ndarray, " d"]
     covariance: Float[np.ndarray, "d d"]
@@ -118,12 +118,12 @@ class Moments(NamedTuple):
 
     @property
     def effective(self) -> float:
-        """How many independent draws they are worth."""
+        """Effective sample size."""
         return float(1 / (self.weights**2).sum())
 
     @classmethod
     def of(cls, population: Population) -> "Moments":
-        """At beta = 1."""
+        """The moments of the posterior at beta = 1."""
         logs = log_weights_of(population, 1.0)
         weights = np.exp(logs - logs.max())
         weights /= weights.sum()
@@ -133,12 +133,12 @@ class Moments(NamedTuple):
 
 
 def counting(counts: Float[np.ndarray, " n"]) -> Total:
-    """The total in which each observation counts so much; infinite where one that counts cannot happen."""
+    """The total in which each loss is multiplied by its count; see `counted_losses`."""
     return lambda losses: counted_losses(losses, counts)
 
 
 def counted_losses(losses: Float[np.ndarray, "k n"], counts: Float[np.ndarray, " n"]) -> Float[np.ndarray, " k"]:
-    """The total loss for each of k parameters; infinite where an observation that counts cannot happen."""
+    """The weighted sum of losses for each of k parameters; infinite if an observation with a count has density zero."""
     impossible = (losses[:, counts > 0] >= _NEVER).any(axis=1)
     return np.where(impossible, np.inf, losses @ counts)
 

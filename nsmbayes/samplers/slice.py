@@ -1,4 +1,4 @@
-"""Hit-and-run slice sampling, the paper's sampler: no gradient, no step size, nothing to tune by hand."""
+"""Hit-and-run slice sampling, the sampler of the paper: no gradient, no step size, nothing to tune by hand."""
 
 import functools
 from typing import Any
@@ -18,7 +18,7 @@ from nsmbayes.samplers.chains import Draws, LogProb, run_chains
 # In standard deviations along the direction: a Gaussian slice is 3.2 wide on average.
 _WIDTH = 3.0
 _MAX_EXPANSIONS = 64
-_SHORTEST_WINDOW = 10  # steps for every dimension, so that the covariance is regular
+_SHORTEST_WINDOW = 10  # steps per dimension, so that the covariance is regular
 
 
 @double_precision
@@ -36,18 +36,18 @@ def sample_slice(
 
     Every step draws a direction and slices the density along that line (Neal 2003, stepping out and shrinking). The
     warm-up learns the covariance from which each chain draws its directions. One step moves along one line only, so
-    that d parameters need several times d steps for an independent draw: look at `Draws.ess`. The paper takes 500
+    with d parameters an independent draw needs several times d steps: look at `Draws.ess_bulk`. The paper takes 500
     warm-up steps and 500 draws.
 
-    Compilation is kept as in `sample_nuts`, and the arguments are the same.
+    Compilation is cached as in `sample_nuts`, and the arguments are the same.
 
     Args:
         log_prob: a JAX function of one flat position and of `data`; NaN counts as a density of zero.
-        initial_positions: where the chains start, shape (chains, d); the density must be positive there.
+        initial_positions: starting positions of the chains, shape (chains, d); the density must be positive there.
         data: any pytree; its arrays and floats are traced.
         per_chain_data: a pytree of arrays with one entry for each chain. If it is given, chains sample different
             densities: `log_prob(position, (data, data_of_the_chain))`. Their R-hat and ESS then mean nothing.
-        warmup: steps of each chain spent on tuning, not kept.
+        warmup: tuning steps of each chain, which are not kept.
         draws: steps kept of each chain, at least 4.
         key: a JAX random key.
 
@@ -120,9 +120,9 @@ def _along(root):
 
 
 def _window_ends(warmup: int, draws: int, d: int) -> np.ndarray:
-    """Where the covariance is learnt anew: after 1/16, 1/8, 1/4, 1/2 and all of the warm-up, from that window alone.
+    """When the covariance is estimated again: after 1/16, 1/8, 1/4, 1/2 and all of the warm-up, from that window only.
 
-    So a start far away, or a scale far from one, is forgotten after a few short windows.
+    So a distant start, or a scale far from one, is forgotten after a few short windows.
     """
     ends = np.array([warmup >> halvings for halvings in range(5)])
     return np.isin(np.arange(1, warmup + draws + 1), ends[ends >= _SHORTEST_WINDOW * d])

@@ -1,4 +1,4 @@
-"""From a target to draws: which sampler, where its chains start, and what happens if it does not converge."""
+"""From a target to draws: choice of the sampler, starts of its chains, and alternatives if it does not converge."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ from nsmbayes.samplers.students import Population, StudentMixture, around
 from nsmbayes.samplers.target import Target, log_prior, log_prob, require_finite, total_loss
 from nsmbayes.serialisation import registered
 
-_CANDIDATES, _FEW_CANDIDATES = 250, 125  # draws of the prior that each chain chooses its start from, and of up to
-_FEWEST = 3  # so many parameters
+_CANDIDATES, _FEW_CANDIDATES = 250, 125  # prior draws from which each chain chooses its start; the second with up to
+_FEWEST = 3  # this many parameters
 Near = Population | Float[np.ndarray, "k d"]
-"""What a sampler may begin with: what it visited at another learning rate, or draws of a similar target."""
-_ROUGH, _ROUGH_STARTS = 300, 4  # draws of a stage for rough purposes, and starts of a search for modes
-_ATTEMPTS = 2  # of the adaptive sampler, before NUTS
+"""Possible starts of a sampler: a population visited at another learning rate, or draws of a similar target."""
+_ROUGH, _ROUGH_STARTS = 300, 4  # draws per stage for rough draws, and starts of their search for modes
+_ATTEMPTS = 2  # attempts of the adaptive sampler before NUTS is used
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
-    """A way to draw from a target.
+    """Base class of samplers, which draw from a target.
 
     Args:
         chains: number of chains.
-        warmup: steps of each chain that are spent on tuning and not kept.
+        warmup: tuning steps of each chain, which are not kept.
         draws: draws kept from each chain.
     """
 
@@ -56,13 +56,13 @@ class Sampler(ABC):
         """Draws of the unconstrained parameters; the same for the same seed."""
 
     def sample_near(self, target: Target, near: Near, *, seed: int) -> Draws:
-        """Draws of a target of which something is known already; a sampler that can begins there."""
+        """Draws of a target of which `near` gives approximate draws; samplers that can start from them do so."""
         del near
         return self.sample(target, seed=seed)
 
     @double_precision
     def _prior_draws(self, target: Target, seed: int, *, known: bool = False) -> tuple[Float[np.ndarray, "k d"], Any]:
-        """Candidates for the starts of the chains, fewer if something is `known`, and the key of what follows."""
+        """Candidates for the starts of the chains, fewer if `known`, and a random key for the sampler."""
         key_start, key = jax.random.split(seed_key(seed))
         return np.asarray(target.prior.sample(key_start, self._candidates(target, known=known))), key
 
@@ -74,7 +74,7 @@ class Sampler(ABC):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class NUTSSampler(Sampler):
-    """The no-U-turn sampler, started at the modes that the best of many prior draws lead to."""
+    """The no-U-turn sampler, started near the modes found from the best of many prior draws."""
 
     kind = "nuts"
 
@@ -92,7 +92,7 @@ class NUTSSampler(Sampler):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class SliceSampler(Sampler):
-    """Hit-and-run slice sampling, the paper's, started at the best of many prior draws."""
+    """Hit-and-run slice sampling, the sampler of the paper, started at the best of many prior draws."""
 
     kind = "slice"
 
@@ -106,10 +106,10 @@ class SliceSampler(Sampler):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveSampler(Sampler):
-    """An independence sampler with an adapted proposal, and NUTS where that does not converge.
+    """An independence sampler with an adapted proposal; NUTS if it does not converge.
 
-    With more than six parameters the proposal starts at modes of the posterior instead of the prior: the way from there
-    would be long.
+    With more than six parameters, adaptation starts at modes of the posterior, since the path from the prior would be
+    long.
     """
 
     kind = "adaptive"
@@ -119,14 +119,14 @@ class AdaptiveSampler(Sampler):
         return self._sample(target, None, seed)
 
     def sample_near(self, target: Target, near: Near, *, seed: int) -> Draws:
-        """Draws of a target of which something is known already: a few stages adapt the proposal."""
+        """Draws of a target of which `near` gives approximate draws: a few stages adapt the proposal."""
         return self._sample(target, near, seed)
 
     def _sample(self, target: Target, near: Near | None, seed: int) -> Draws:
         first = before = None
         if near is None:
             candidates, key = self._prior_draws(target, seed)
-        else:  # the first attempt only asks how many there are
+        else:  # the first attempt only uses the number of candidates
             key = jax.random.split(seed_key(seed))[1]
             candidates = np.zeros((self._candidates(target, known=True), target.prior.dim))
         if isinstance(near, Population):
@@ -154,7 +154,7 @@ class AdaptiveSampler(Sampler):
                 )
                 return require_converged(result) if self.chains * self.draws >= JUDGED else result
             except ConvergenceError:
-                pass  # a chain stuck in a tail that the mixture has missed; or it does not follow at all
+                pass  # a chain is stuck in a tail that the mixture misses, or the mixture does not fit the posterior
         result = NUTSSampler(chains=self.chains, warmup=self.warmup, draws=self.draws).sample(target, seed=seed)
         return result._replace(note="Sampled by NUTS: the adaptive sampler did not converge.")
 
@@ -163,7 +163,7 @@ SAMPLERS: dict[str, type[Sampler]] = {each.kind: each for each in (AdaptiveSampl
 
 
 def as_sampler(sampler: Any, **options: int) -> Sampler:
-    """`sampler`, if it is one, or the one of that name with these options."""
+    """`sampler` itself if it is a `Sampler`; otherwise the sampler of that name with these options."""
     if isinstance(sampler, Sampler):
         return sampler
     return SAMPLERS[checks.choice(sampler, "sampler", tuple(SAMPLERS))](**options)
@@ -180,15 +180,15 @@ def starting_points(target: Target, candidates: Float[np.ndarray, "k d"], chains
 
 @double_precision
 def rough_draws(target: Target, near: Float[np.ndarray, "k d"] | None, *, count: int, seed: int) -> np.ndarray:
-    """Some draws for averages that need not be exact, at a fraction of the cost; `near` are draws of a similar target.
+    """Approximate draws for rough averages, at a fraction of the cost; `near` are draws of a similar target.
 
-    They are drawn by importance: single Student distributions follow the path to the posterior.
+    They come from importance sampling: single Student distributions follow the path to the posterior.
     """
     return rough_population(target, near, count=count, seed=seed).draws
 
 
 class Rough(NamedTuple):
-    """Rough draws, and what a sampler of the same target may begin with."""
+    """Rough draws, and a start for a sampler of the same target."""
 
     draws: Float[np.ndarray, "count d"]
     near: Near
@@ -196,7 +196,7 @@ class Rough(NamedTuple):
 
 @double_precision
 def rough_population(target: Target, near: Float[np.ndarray, "k d"] | None, *, count: int, seed: int) -> Rough:
-    """`rough_draws`, and all that was visited for them."""
+    """`rough_draws`, with the population they were resampled from."""
     key_start, key = jax.random.split(seed_key(seed))
     size, beta = rough_stage(target.prior.dim), float(target.beta)
     if near is None:
@@ -214,22 +214,22 @@ def rough_population(target: Target, near: Float[np.ndarray, "k d"] | None, *, c
 
 
 def rough_stage(d: int) -> int:
-    """How many draws a stage has for rough purposes, in d dimensions."""
+    """Number of draws per stage for rough draws in d dimensions."""
     return max(_ROUGH, 40 * d)
 
 
 def rough_start(target: Target, candidates: Float[np.ndarray, "k d"]) -> StudentMixture | None:
-    """What the first stage draws from: with many parameters, the modes that are found from some candidates."""
+    """The proposal of the first stage: with many parameters, a mixture at the modes found from some candidates."""
     return at_modes(target, candidates, _ROUGH_STARTS) if target.prior.dim > FEW else None
 
 
 def thorough_draws(target: Target, *, count: int, seed: int) -> Float[np.ndarray, "count d"]:
-    """Some draws where rough ones failed: of chains, with all the sampler's ways out."""
+    """Draws from chains of the adaptive sampler, with all its fallbacks, for cases where rough draws fail."""
     return AdaptiveSampler(draws=100).sample(target, seed=seed).flat[:: 400 // count][:count]
 
 
 def at_modes(target: Target, candidates: Float[np.ndarray, "k d"], starts: int) -> StudentMixture | None:
-    """A proposal that covers the modes that the best of the candidates lead to; None if none could be used."""
+    """A proposal that covers the modes found from the best candidates; None if no mode is usable."""
     modes = modes_from(target, starting_points(target, candidates, starts))
     return modes.proposal() if np.isfinite(modes.log_masses).any() else None
 
@@ -242,7 +242,7 @@ class Modes(NamedTuple):
     log_masses: Float[np.ndarray, " starts"]
 
     def proposal(self) -> StudentMixture:
-        """A mixture of Student distributions that covers them: heavy tails, and no mode too small."""
+        """A mixture of Student distributions that covers the modes, with heavy tails; small modes get more weight."""
         some = self.log_masses > self.log_masses.max() - np.log(1000)
         weights = np.exp(0.5 * (self.log_masses[some] - self.log_masses.max()))
         lower = np.linalg.cholesky(self.factors[some] @ self.factors[some].transpose(0, 2, 1))
@@ -250,7 +250,7 @@ class Modes(NamedTuple):
 
 
 def modes_from(target: Target, starts: Float[np.ndarray, "starts d"]) -> Modes:
-    """The modes that the starts lead to; one that could not be used has no mass."""
+    """The modes found from the starts; a mode that is not usable has no mass."""
     d = starts.shape[1]
     points, energies, hessians = descend(energy, target, starts, np.ones(d))
     usable = np.isfinite(hessians).all(axis=(1, 2)) & np.isfinite(energies)
@@ -260,17 +260,17 @@ def modes_from(target: Target, starts: Float[np.ndarray, "starts d"]) -> Modes:
 
 
 class Start(NamedTuple):
-    """Where chains begin, and a factor F of the covariance F F' that each may expect around there."""
+    """Starting positions of chains, and for each a factor F of the approximate covariance F F' around it."""
 
     positions: Float[np.ndarray, "chains d"]
     factors: Float[np.ndarray, "chains d d"]
 
 
 def around_modes(target: Target, starts: Float[np.ndarray, "chains d"], rng: np.random.Generator) -> Start:
-    """Draws from the Gaussian approximations at the modes that the starts lead to.
+    """Draws from the Gaussian approximations at the modes found from the starts.
 
-    A mode that by these approximations holds less than a thousandth of the probability of the best one is given up:
-    its chain begins at the best one. So chains still disagree if modes of any importance do.
+    If by these approximations a mode has less than a thousandth of the probability of the best mode, it is dropped and
+    its chain starts at the best mode. So chains still disagree if important modes differ.
     """
     chains, d = starts.shape
     points, factors, log_masses = modes_from(target, starts)
@@ -282,5 +282,5 @@ def around_modes(target: Target, starts: Float[np.ndarray, "chains d"], rng: np.
 
 
 def energy(u: Any, target: Target) -> Any:
-    """Minus the log density: what modes are the minima of."""
+    """Minus the log density; its minima are the modes."""
     return -log_prob(u, target)

@@ -1,4 +1,4 @@
-"""Mixtures of Student distributions that propose to chains: their density, draws, and fit to weighted draws."""
+"""Mixtures of Student distributions as proposals: density, sampling, and fits to weighted draws."""
 
 from typing import Any, NamedTuple
 
@@ -9,12 +9,12 @@ from scipy.special import gammaln
 from nsmbayes.errors import ConvergenceError
 
 _FREEDOM = 8.0  # degrees of freedom of the proposals: their tails are heavier than those of most posteriors
-_BROAD = 0.1  # share of a component as wide as the whole, so that no tail is missed
+_BROAD = 0.1  # share of one component as wide as all draws together, so that no tail is missed
 _EM_STEPS = 12
 
 
 def log_sum_exp(a: Float[np.ndarray, "..."], axis: int | None = None) -> Any:
-    """log sum exp(a), without overflow. SciPy's does more, and takes ten times as long for few numbers."""
+    """log sum exp(a), without overflow. SciPy's function does more and takes ten times as long for few numbers."""
     largest = a.max(axis=axis, keepdims=True)
     largest = np.where(np.isfinite(largest), largest, 0.0)
     with np.errstate(divide="ignore"):
@@ -45,7 +45,7 @@ class StudentMixture(NamedTuple):
 
 
 class Population(NamedTuple):
-    """The draws of all stages, as draws from one mixture, and the proposal they led to."""
+    """The draws of all stages, seen as draws from one mixture, and the proposal fitted to them."""
 
     positions: Float[np.ndarray, "total d"]
     log_priors: Float[np.ndarray, " total"]
@@ -53,26 +53,26 @@ class Population(NamedTuple):
     log_proposals: Float[np.ndarray, " total"]
     """Log density of the mixture of all stages' proposals."""
     proposals: tuple[StudentMixture, ...]
-    """Those of all stages."""
+    """The proposals of all stages."""
     best: StudentMixture
-    """What proposes to chains: the one whose draws were worth most, or the last fit where chains run again."""
+    """The proposal for chains: the one with the largest ESS, or the last fit if chains run again."""
     sizes: tuple[int, ...] = ()
-    """Draws of each stage; nothing if all have as many."""
+    """Number of draws of each stage; empty if all stages have the same number."""
     rough: bool = False
-    """Whether it was adapted for rough purposes: it has hardly been at the posterior itself."""
+    """Whether it was adapted for rough draws, with only one or two stages at the posterior itself."""
 
     @property
     def stage_sizes(self) -> tuple[int, ...]:
-        """Draws of each stage."""
+        """Number of draws of each stage."""
         stages = len(self.proposals)
         return self.sizes or (len(self.positions) // stages,) * stages
 
 
 def fit_students(u: np.ndarray, weights: np.ndarray, components: int, rng: np.random.Generator) -> StudentMixture:
-    """A mixture fitted to weighted draws by expectation maximisation, with a prior that no covariance collapses.
+    """A mixture fitted to weighted draws by expectation maximisation, with a prior so that no covariance collapses.
 
-    In coordinates in which the draws have mean zero and covariance one, squared distances and moments are products of
-    matrices with the products of coordinates.
+    The draws are whitened first. Squared distances and moments are then matrix products with the pairwise products of
+    coordinates.
     """
     keep = weights > 1e-9 * weights.max()
     u, weights = u[keep], weights[keep] / weights[keep].sum()
@@ -108,7 +108,7 @@ def fit_students(u: np.ndarray, weights: np.ndarray, components: int, rng: np.ra
 
 
 def _parabolas(shares: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> Float[np.ndarray, "features k"]:
-    """Log densities of normal components as polynomials: coefficients of one, of z, and of its products."""
+    """Log densities of normal components as polynomials: coefficients of 1, of z, and of products of coordinates."""
     precisions = np.linalg.inv(covariances)
     linear = (precisions @ means[..., None])[..., 0]
     constant = np.log(shares) + 0.5 * np.linalg.slogdet(precisions)[1] - 0.5 * (linear * means).sum(axis=1)
@@ -120,7 +120,7 @@ def _outer(means: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d d"]:
 
 
 def around(draws: Float[np.ndarray, "n d"]) -> StudentMixture:
-    """A proposal for a target like the one that `draws` are from, or up to sixteen times as wide in its squares."""
+    """A proposal for a target similar to that of `draws`, or with up to sixteen times its variance."""
     [mean], [factor] = fit_students(draws, np.full(len(draws), 1 / len(draws)), 1, np.random.default_rng(0))[1:]
     return StudentMixture(np.array([0.7, 0.3]), np.stack([mean, mean]), np.stack([factor, 4 * factor]))
 
@@ -128,7 +128,7 @@ def around(draws: Float[np.ndarray, "n d"]) -> StudentMixture:
 def _mahalanobis(
     u: Float[np.ndarray, "n d"], means: Float[np.ndarray, "k d"], factors: Float[np.ndarray, "k d d"]
 ) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, " k"]]:
-    """(u - mean)' (F F')^-1 (u - mean) of every point and component, and log det F."""
+    """(u - mean)' (F F')^-1 (u - mean) for every point and component, and log det F."""
     z = np.linalg.inv(factors) @ (u.T - means[:, :, None])
     return (z**2).sum(axis=1), np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
 
@@ -139,7 +139,7 @@ def _covariance(residuals: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _root(covariances: Float[np.ndarray, "*k d d"]) -> Float[np.ndarray, "*k d d"]:
-    """Cholesky factors; an error if the draws that count are all in one place."""
+    """Cholesky factors; raises `ConvergenceError` if all draws with a weight are in one place."""
     try:
         return np.linalg.cholesky(covariances)
     except np.linalg.LinAlgError:

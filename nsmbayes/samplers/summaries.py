@@ -1,7 +1,7 @@
-"""From observations to statistics that stand for them: where the references of the interpolation have to be.
+"""From observations to summary statistics: choice of the references of the interpolation.
 
-They have to be around the posterior, which is not known yet. The posterior of some of the observations is wider and
-costs less: it tells where those for more of them are, and so on, until all are in.
+The references must lie around the posterior, which is not known yet. The posterior of some of the observations is wider
+and cheaper: it gives references for a larger part of the observations, and so on until all are included.
 """
 
 from typing import NamedTuple
@@ -22,25 +22,25 @@ from nsmbayes.samplers.strategy import Near, rough_population
 from nsmbayes.samplers.target import Target
 
 ACCEPTED = 0.1
-"""Error in nats up to which an interpolation is accepted."""
-_CANDIDATES, _WIDTHS = 128, (0.5, 1.5, 3.5)  # parameters to choose references from, and how far around draws they lie
-_HEAVY = 6.0  # degrees of freedom of their distribution
+"""Largest error, in nats, with which an interpolation is accepted."""
+_CANDIDATES, _WIDTHS = 128, (0.5, 1.5, 3.5)  # parameters from which references are chosen; their spread around draws
+_HEAVY = 6.0  # degrees of freedom of the distribution of candidates
 _MODELS = 30  # parameters at which typical observations are drawn from the surrogate
 _CHECKED = 32  # draws at which the loss is compared with that of the surrogate itself
-_ROUGH, _PER_PARAMETER = 60, 5  # draws that tell where the posterior is
-_FIRST, _GROWTH = 1000, 16  # observations of the first posterior, and by how much more the next one has
+_ROUGH, _PER_PARAMETER = 60, 5  # rough draws that locate the posterior: at least, and per parameter
+_FIRST, _GROWTH = 1000, 16  # observations of the first posterior, and the factor for the next one
 _REPAIRS = 3
 
 
 class Summary(NamedTuple):
-    """A data set by its statistics, and how well they reproduce its loss."""
+    """Summary statistics of a data set, and how well they reproduce its loss."""
 
     pieces: tuple[Piece, ...]
-    """The observations, in the pieces in which they came."""
+    """The observations, in the pieces in which they were added."""
     loss: InterpolatedLoss
-    """Of all of them; it knows those of the first block of the first piece one by one."""
+    """The loss of all observations; it has the individual losses of the first block of the first piece."""
     error: float
-    """The standard deviation, over draws of the posterior, of beta times its loss minus that of the surrogate."""
+    """The standard deviation, over posterior draws, of beta times this loss minus that of the surrogate."""
 
     @property
     def n(self) -> int:
@@ -49,12 +49,12 @@ class Summary(NamedTuple):
 
     @property
     def sums(self) -> Sums:
-        """What is kept of the observations."""
+        """The sums over the observations, which are all that is kept of them."""
         return Sums(np.asarray(self.loss.A), np.asarray(self.loss.B))
 
     @double_precision
     def checked(self, theta: Float[np.ndarray, "k d"], beta: float) -> "Summary":
-        """With the error at draws of the posterior: that of the first block, for as many observations as there are."""
+        """A copy with the error at posterior draws: that of the first block, scaled to the number of observations."""
         assert self.loss.rows is not None
         some = theta[np.linspace(0, len(theta) - 1, min(_CHECKED, len(theta))).astype(int)]
         [exact] = losses_at([self.loss.rows.loss], some)
@@ -62,18 +62,18 @@ class Summary(NamedTuple):
         return self._replace(error=float(beta * self.n / self.pieces[0].in_first * off))
 
     def _of_first(self, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " k"]:
-        """The loss of the first block at k thetas: where there is no other, it is known from the sums."""
+        """The loss of the first block at k thetas, from the sums if there is no other block."""
         if len(self.pieces) == 1 and self.pieces[0].blocks == 1:
             return map_rows(_total, theta, self.loss)
         return losses_at([self.loss], theta)[0].sum(axis=1)
 
     def extended(self, piece: Piece) -> "Summary":
-        """With more observations."""
+        """A copy with the observations of one more piece."""
         sums = self.sums + piece.sums(self.loss.interpolation)
         return self._replace(pieces=(*self.pieces, piece), loss=_with_sums(self.loss, sums))
 
     def describe(self) -> str:
-        """One sentence."""
+        """How good the approximation is, in a sentence for users."""
         k, levels = len(self.loss.interpolation.references), len(self.loss.A)
         verdict = "" if self.error <= ACCEPTED else " This is more than it should be: compare with NSMBayes."
         return (
@@ -92,7 +92,7 @@ def summarise(
     beta: float,
     seed: int,
 ) -> tuple[Summary, Near]:
-    """Statistics of observations for the posterior at `beta`, and what a sampler of it may begin with.
+    """Summary statistics of observations for the posterior at `beta`, and a start for a sampler of this posterior.
 
     `near` are unconstrained draws of the posterior of at most 1,000 of the observations, or draws that cover it.
     """
@@ -118,7 +118,7 @@ def summarise(
 
 @double_precision
 def around(summary: Summary, prior: UnconstrainedPrior, setting: NSMSetting, near: np.ndarray, seed: int) -> Summary:
-    """The same observations, with references around other draws."""
+    """A summary of the same observations with references around the draws `near`."""
     loss = _interpolated(prior, setting, summary.pieces[0], near, summary.pieces[0].n, seed)
     sums = Sums(np.asarray(loss.A), np.asarray(loss.B))
     for piece in summary.pieces[1:]:
@@ -129,7 +129,7 @@ def around(summary: Summary, prior: UnconstrainedPrior, setting: NSMSetting, nea
 def _interpolated(
     prior: UnconstrainedPrior, setting: NSMSetting, piece: Piece, near: np.ndarray, used: int, seed: int
 ) -> InterpolatedLoss:
-    """The loss with references around draws, scaled to so many observations."""
+    """The loss with references around the draws `near`, scaled to `used` observations."""
     rng = np.random.default_rng([seed, used])
     covariance = np.atleast_2d(np.cov(near.T)) + 1e-12 * np.eye(near.shape[1])
     shape = (_CANDIDATES, near.shape[1])

@@ -1,4 +1,4 @@
-"""The density that is sampled: exp(-beta loss(theta)) prior(theta), in the unconstrained space."""
+"""The density to sample: exp(-beta loss(theta)) prior(theta), in the unconstrained space."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from nsmbayes.priors import UnconstrainedPrior
 
 
 class Target(NamedTuple):
-    """Everything the density of a generalised posterior depends on; a pytree, so that new data recompile nothing."""
+    """Everything the density of a generalised posterior depends on; a pytree, so new data need no recompilation."""
 
     prior: UnconstrainedPrior
     loss: Loss
@@ -22,7 +22,7 @@ class Target(NamedTuple):
 
 
 def log_prob(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
-    """Unnormalised log density of the unconstrained parameter u; a loss that is not finite is a wall."""
+    """Unnormalised log density of the unconstrained parameter u; -inf where the loss is not finite."""
     loss = total_loss(u, target)
     return log_prior(u, target) - target.beta * jnp.where(jnp.isfinite(loss), loss, jnp.inf)
 
@@ -38,7 +38,7 @@ def total_loss(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
 
 
 def require_finite(log_densities: Float[np.ndarray, "..."], where: str) -> None:
-    """Raise `ConvergenceError` if a posterior density is not finite at any of the parameters that were tried."""
+    """Raise `ConvergenceError` if the posterior density is finite at none of the parameters that were tried."""
     if not np.isfinite(log_densities).any():
         raise ConvergenceError(
             f"The loss is NaN or infinite at all {log_densities.size:,} {where}: there is no posterior to sample. An "

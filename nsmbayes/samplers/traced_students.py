@@ -1,4 +1,4 @@
-"""Mixtures of Student distributions as `students` has them, inside compiled programs: what `compiled` proposes from."""
+"""Mixtures of Student distributions as in `students`, for use inside compiled programs: the proposals of `compiled`."""
 
 import math
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Key
 
 from nsmbayes._internal.linalg import inverse_factor, triangular_inverse
 
-_FREEDOM = 8  # degrees of freedom; even, since such draws need no rejection
-_BROAD = 0.1  # share of a component as wide as the whole
+_FREEDOM = 8  # degrees of freedom; an even number, so that sampling needs no rejection
+_BROAD = 0.1  # share of one component as wide as all draws together
 _EM_STEPS = 8
 
 
@@ -56,7 +56,7 @@ def _squares(u: Float[Array, "n d"], means: Float[Array, "k d"], inverses: Float
 def fit_traced(
     u: Float[Array, "n d"], weights: Float[Array, " n"], components: int, key: Key[Array, ""]
 ) -> TracedStudents:
-    """`students.fit_students`, compiled: by expectation maximisation, with a prior that no covariance collapses."""
+    """`students.fit_students` in JAX: expectation maximisation with a prior so that no covariance collapses."""
     d = u.shape[1]
     centre = weights @ u
     offsets = u - centre

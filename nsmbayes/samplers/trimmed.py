@@ -1,4 +1,4 @@
-"""The parameter that explains the better half of the observations best: a robust point to start from."""
+"""The parameter that best explains the better half of the observations: a robust starting point."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,24 +15,26 @@ from nsmbayes.losses import Loss
 from nsmbayes.priors import UnconstrainedPrior
 
 _FIRST, _ROUNDS, _EACH = 1000, 10, 250  # draws of the prior, rounds of search, draws of each
-_ELITE = 50  # from which the next round draws, in ten dimensions at least five times as many as there are
-_WIDER = 1.3  # than the elite, so that the search does not shrink before it has arrived
+_ELITE = 50  # best parameters, to which the next round's distribution is fitted; at least five per dimension
+_WIDER = 1.3  # factor on the spread of the elite, so that the search does not contract too early
 
 
 def trimmed_fit(prior: UnconstrainedPrior, loss: Loss, seed: int) -> Float[np.ndarray, " d"]:
-    """The theta with the smallest sum of losses over the better half of the observations, roughly.
+    """The theta with about the smallest sum of losses over the better half of the observations.
 
-    It stays where it is when just under half of the observations go anywhere, one by one or together. It is searched
-    for among draws of the prior and then around the best ones, so that it is never far out in the prior.
+    The result stays where it is if slightly less than half of the observations move anywhere, one by one or together.
+    The search starts with draws of the prior and continues around the best of them, so the result is never far out in
+    the prior.
     """
     return search(prior, _better_half, seed, loss)
 
 
 @double_precision
 def search(prior: UnconstrainedPrior, cost: Callable[..., Any], seed: int, *shared: Any) -> Float[np.ndarray, " d"]:
-    """The theta with about the smallest `cost(u, prior, *shared)`, of unconstrained u.
+    """The theta with about the smallest `cost(u, prior, *shared)`, a function of the unconstrained u.
 
-    Draws of the prior first, then Gaussian distributions fitted to the best so far (the cross-entropy method).
+    The search starts with draws of the prior and continues with draws of Gaussian distributions fitted to the best
+    parameters so far (the cross-entropy method).
     """
     rng = np.random.default_rng(seed)
     pool = np.asarray(prior.sample(seed_key(seed), _FIRST))

@@ -1,6 +1,6 @@
 """The minimum covariance determinant in one dimension: exact, by sorting.
 
-Every function takes a batch of samples, one per row. This is NumPy code on purpose: NumPy sorts rows of 100 numbers
+Every function takes a batch of samples, one per row. The code deliberately uses NumPy, which sorts rows of 100 numbers
 about thirty times faster than XLA on a CPU.
 """
 

@@ -1,4 +1,4 @@
-"""The minimum covariance determinant in two and more dimensions: many starts, concentration steps, exchanges.
+"""The minimum covariance determinant in two or more dimensions: many starts, concentration steps, exchanges.
 
 The subset of h points whose covariance has the smallest determinant cannot be found by enumeration. Each start is
 improved by concentration steps (Rousseeuw, Van Driessen 1999): keep the h points nearest in the current metric. When
@@ -95,11 +95,12 @@ def _raw(
 def _reweighted(
     points: Points, centre: Centres, shape: Shapes
 ) -> tuple[Float[np.ndarray, "b d d"], Bool[np.ndarray, " b"]]:
-    """The consistent covariance of all points that are not outliers, from the raw estimate on.
+    """The consistent covariance of all points that are not outliers, starting from the raw estimate.
 
-    With few points per column the raw estimate fits its own subset too well, and by the quantiles of large samples many
-    good points outside it would be outliers. So the set grows in steps until it does not change: each point is
-    measured by the mean and covariance of the others in it, against the quantile of that very distance.
+    With few points per column, the raw estimate fits its own subset too well, and by the quantiles of large samples
+    many good points outside the subset would be called outliers. So the set grows in steps until it does not change:
+    the distance of each point from the mean of the others in the set, in the metric of their covariance, is compared
+    with the quantile of exactly this distance.
     """
     d, n = points.shape[1:]
     h = support_size(n, d)

@@ -1,24 +1,25 @@
-"""Counts with many zeros: a robust scale is that of the majority, which may be one value."""
+"""Counts with many zeros: a robust scale describes the majority of the values, which may be a single value."""
 
 import numpy as np
 from jaxtyping import Float
 
 from nsmbayes.scatter.location_scatter import LocationScatter
 
-_MAD = 1.4826  # makes the median absolute deviation that of a Gaussian distribution
-_FEWEST = 3  # values beside an atom from which a scale can be told
+_MAD = 1.4826  # makes the median absolute deviation consistent for Gaussian data
+_FEWEST = 3  # values beside an atom that are needed to estimate a scale
 
 
 def beside_atoms(
     x: Float[np.ndarray, "n d"], grid_steps: tuple[float, ...], centre: LocationScatter
 ) -> tuple[LocationScatter, list[int]]:
-    """Location and scatter where more than half of the values of a column are one value of its grid, and these columns.
+    """Location and scatter corrected for columns in which more than half of the values are equal; and these columns.
 
-    The scatter of such a column is that of the noise by which it was made continuous, and all other values would be
-    outliers. Its scale becomes the median absolute deviation, from the location, of the values beside the majority.
+    The scatter of such a column is only that of the noise that makes it continuous, and all other values would be
+    outliers. Here its scale becomes the median absolute deviation from the location of the values other than the
+    majority.
 
     Args:
-        x: observations that have got noise of one grid step.
+        x: observations with added noise of one grid step.
         grid_steps: the steps, 0 for a continuous column.
         centre: the location and scatter of `x`.
 

@@ -1,7 +1,7 @@
 """Location and scatter of many datasets of the same size at once, e.g. for a bootstrap.
 
-This runs in NumPy and float64, between jitted steps and not inside them. On a CPU most of the work, the selection of
-the nearest points, is many times faster there than in XLA, and nothing has to be compiled.
+This runs in NumPy and float64, between jitted steps and not inside them. On a CPU, most of the work, the selection of
+the nearest points, is many times faster in NumPy than in XLA, and nothing has to be compiled.
 """
 
 from typing import Any
@@ -25,16 +25,16 @@ AnyKey = Key[Array, ""] | UInt32[Array, "2"]
 def mcd_batch(x: Any, key: AnyKey, *, starts: int = 50, warm_start: tuple[Any, Any] | None = None) -> Batch:
     """Componentwise medians and reweighted minimum covariance determinants.
 
-    The definition (subset size, consistency factors, reweighting) is that of scikit-learn's `MinCovDet`. One column is
-    solved exactly. With several columns the search runs from many starts, and its subset is as good as scikit-learn's
-    or better. The result for a dataset does not depend on the rest of the batch.
+    The definition (subset size, consistency factors, reweighting) is that of scikit-learn's `MinCovDet`. For one
+    column, the solution is exact. With several columns, the search runs from many starts, and its subset is as good as
+    scikit-learn's or better. The result for a dataset does not depend on the rest of the batch.
 
     Args:
         x: b datasets of n rows and d columns, shape (b, n, d).
         key: a JAX random key, for the starts; not used for one column.
         starts: number of random starts per dataset, for two or more columns.
-        warm_start: an additional start: a location (d,) and a scatter (d, d), e.g. those of the data that were
-            resampled.
+        warm_start: an additional start: a location (d,) and a scatter (d, d), e.g. those of the original data of a
+            bootstrap.
 
     Returns:
         Locations (b, d), scatters (b, d, d), and flags (b,) that are False where more than half of the points lie on a
@@ -59,7 +59,7 @@ def mcd_batch(x: Any, key: AnyKey, *, starts: int = 50, warm_start: tuple[Any, A
 
 
 def or_mad(x: Float[np.ndarray, "n d"]) -> str:
-    """The end of a sentence: to choose the "mad" estimator, if it exists for these data."""
+    """The end of an error message that suggests the "mad" estimator; empty if it does not exist for these data."""
     spread = np.median(np.abs(x - np.median(x, axis=0)), axis=0)
     return ', or choose the "mad" estimator (scatter="mad")' if len(x) >= 3 and (spread > 0).all() else ""
 

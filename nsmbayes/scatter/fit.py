@@ -50,7 +50,7 @@ def fit_location_scatter(x: Any, *, estimator: str = "mcd", seed: int = 0) -> Lo
 
 
 def fit_many(x: Sequence[Float[np.ndarray, "_ d"]], *, estimator: str = "mcd") -> list[LocationScatter | None]:
-    """`fit_location_scatter` of many data sets, those of the same size at once; None where it raises an error."""
+    """`fit_location_scatter` for many data sets, those of the same size at once; None where it would raise an error."""
     found: list[LocationScatter | None] = [None] * len(x)
     for n in {len(each) for each in x}:
         mine = [i for i, each in enumerate(x) if len(each) == n]
@@ -98,6 +98,6 @@ def _why_degenerate(x: Float[np.ndarray, "n d"], estimator: str) -> str:
 
 
 def _dependent_columns(z: Float[np.ndarray, "m d"]) -> Bool[np.ndarray, " d"]:
-    """The columns in the linear relation that all rows satisfy, if there is one."""
+    """The columns of a linear relation that all rows satisfy, if there is one."""
     _, sizes, directions = np.linalg.svd(z - z.mean(axis=0), full_matrices=False)
     return (np.abs(directions[-1]) > 0.1) & (sizes[-1] < 1e-6 * sizes[0])

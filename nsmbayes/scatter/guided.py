@@ -17,18 +17,18 @@ _LEAST_ROWS = 3
 
 
 def fit_guided(x: Any, guide: Any = None) -> LocationScatter:
-    """Median along the guide's axes, and the scatter of the rows that are no outliers, shrunk towards the guide.
+    """Median along the guide's axes, and the scatter of the rows that are not outliers, shrunk towards the guide.
 
     The minimum covariance determinant needs several rows per column; with fewer, or with a tight group of outliers in
-    many columns, its subset is arbitrary. Here rows are first measured by the shape of the guide. Those within the
-    97.5 % quantile have a sample covariance, and it is shrunk towards the guide as much as is optimal for Gaussian data
-    (the oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero 2010); then rows are measured by that, until
-    nothing changes. Just under half of the observations may be outliers.
+    many columns, its subset is arbitrary. Here the distances of rows are first computed with the shape of the guide.
+    The sample covariance of the rows within the 97.5 % quantile is shrunk towards the guide by the amount that is
+    optimal for Gaussian data (the oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero 2010). Distances are
+    then computed with the result, and so on until nothing changes. Just under half of the observations may be outliers.
 
     Args:
         x: observations, shape (n, d), three or more.
-        guide: a scatter, shape (d, d), of which only the shape counts, e.g. that of a fitted model; by default the
-            diagonal matrix of squared median absolute deviations.
+        guide: a scatter, shape (d, d), e.g. that of a fitted model; only its shape matters, not its size. By default,
+            the diagonal matrix of squared median absolute deviations.
 
     Example:
         >>> import numpy as np
@@ -48,13 +48,13 @@ def fit_guided(x: Any, guide: Any = None) -> LocationScatter:
     with np.errstate(over="ignore"):
         offset = np.clip((x / 2 - location / 2) / spread * 2, -FAR, FAR)
     z = np.linalg.solve(factor / spread[:, None], offset.T).T
-    # the median along the guide's own axes: that of correlated columns is biased most where good rows vary least
+    # the median along the guide's axes: medians of correlated columns are biased most where good rows vary least
     middle = np.median(z, axis=0)
     z, location = z - middle, location + factor @ middle
     squares = (z**2).sum(axis=1)
     shape, inside, share = np.eye(d), np.ones(n, bool), 1.0
     for _ in range(_STEPS):
-        # the median distance of good rows is that of Gaussian ones, so that only the shape of the metric counts
+        # scale so that the median distance of good rows is that of Gaussian data: only the shape of the metric matters
         unit = np.median(squares[inside]) / chdtri(d, 1 - share / 2)
         if not unit > 0:
             raise InputError("`x` has too many ties: half of its rows are the same. Drop repeated rows.")
@@ -69,7 +69,7 @@ def fit_guided(x: Any, guide: Any = None) -> LocationScatter:
 
 
 def _shrunk(sample: Float[np.ndarray, "d d"], m: int) -> Float[np.ndarray, "d d"]:
-    """A sample covariance of m rows, moved towards a multiple of the identity."""
+    """A sample covariance of m rows, shrunk towards a multiple of the identity."""
     d = len(sample)
     trace, squared = np.trace(sample), (sample**2).sum()
     excess = (m + 1 - 2 / d) * (squared - trace**2 / d)

@@ -9,7 +9,7 @@ from nsmbayes._internal import checks
 
 ESTIMATORS = ("mcd", "mad", "sample")
 _ROBUST = ("mcd", "mad", "guided")
-_KNOWN = (*ESTIMATORS, "guided")  # "guided" needs to be told by what: see `fit_guided`
+_KNOWN = (*ESTIMATORS, "guided")  # "guided" needs a guide: see `fit_guided`
 
 
 class LocationScatter(eqx.Module):
@@ -21,8 +21,8 @@ class LocationScatter(eqx.Module):
         location: ν, shape (d,).
         scatter: Ξ, symmetric positive definite, shape (d, d).
         factor: the lower Cholesky factor L of Ξ = L Lᵀ.
-        inverse: L⁻¹, so that a distance is a product; batched triangular solves can deadlock (`_internal.linalg`).
-        estimator: the estimator of both.
+        inverse: L⁻¹, so that distances need only products; batched triangular solves can deadlock (`_internal.linalg`).
+        estimator: the name of the estimator of location and scatter.
     """
 
     location: Float[Array | np.ndarray, "*batch d"]
@@ -35,9 +35,9 @@ class LocationScatter(eqx.Module):
     def from_scatter(
         cls, location: Float[np.ndarray, "*batch d"], scatter: Float[np.ndarray, "*batch d d"], estimator: str
     ) -> "LocationScatter":
-        """Factorise a positive definite scatter, or a batch of scatters, in float64 whatever JAX's setting is."""
+        """Factorise a positive definite scatter, or a batch of scatters, in float64 for any setting of JAX."""
         checks.choice(estimator, "estimator", _KNOWN)
-        # The correlation matrix is factorised: with columns in very different units the scatter's factor is inaccurate.
+        # Factorises the correlation matrix: for columns in very different units, a factor of the scatter is inaccurate.
         spread = np.sqrt(np.diagonal(scatter, axis1=-2, axis2=-1))
         correlation = scatter / spread[..., :, None] / spread[..., None, :]
         lower = np.linalg.cholesky(correlation)
@@ -72,6 +72,6 @@ class LocationScatter(eqx.Module):
 
 
 def _split(v: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, ""]]:
-    """A vector as direction times its largest entry: squares of the direction neither overflow nor underflow."""
+    """A vector divided by its largest absolute entry, and this entry, so that squares do not overflow or underflow."""
     size = jnp.max(jnp.abs(v))
     return v / jnp.where(size == 0, 1, size), size

@@ -1,7 +1,7 @@
 """Trained methods and posteriors on disk: a folder with `model.json` and a safetensors file. No pickle.
 
 Options that are objects (weights, surrogates, calibrations, samplers) are frozen dataclasses with a `kind`, listed in
-one registry. Folders of an older format are migrated, step by step, when they are read.
+one registry. Folders in an older format are migrated step by step when they are read.
 """
 
 from nsmbayes.serialisation.folders import Shapes, read_model, write_model

@@ -1,8 +1,8 @@
-"""Models on disk: a folder with `model.json` (what it is) and a safetensors file (its numbers). No pickle.
+"""Models on disk: a folder with `model.json` (the header) and a safetensors file (the arrays). No pickle.
 
-A new folder is written beside its place and moved there whole. In one that exists the numbers get a new file, and then
-the header, which names that file, is replaced: one atomic switch, before which readers see the old model and after
-which they see the new one. What is read is checked for its size and its form before it is put into memory.
+A new folder is written under a temporary name and then renamed. In an existing folder, the arrays are written to a new
+file, and then the header, which names this file, is replaced. This is one atomic switch: readers see the old model
+before it and the new model after it. The size and form of a file are checked before it is loaded into memory.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ from nsmbayes.serialisation.migrations import FORMAT, MIGRATIONS
 
 _HEADER, _ARRAYS = "model.json", "arrays.safetensors"
 _ARRAYS_NAME = re.compile(r"arrays(-[0-9a-f]{16})?\.safetensors")
-_LEFT_BEHIND = re.compile(r"tmp\w{8}\.tmp|\.DS_Store")  # by a save that was killed, and by a file browser
-_ABANDONED = 3600.0  # seconds after which a file that no header names is not about to be named by another process
-_ATTEMPTS = 100  # to read a model that others overwrite all the time
+_LEFT_BEHIND = re.compile(r"tmp\w{8}\.tmp|\.DS_Store")  # files left by a save that was killed, and by a file browser
+_ABANDONED = 3600.0  # seconds after which a file that no header names is no longer part of another process's save
+_ATTEMPTS = 100  # attempts to read a model that others keep overwriting
 _DTYPES = {"F64": 8, "F32": 4, "I64": 8, "I32": 4, "BOOL": 1}
 _MOST_BYTES = {"header": 4 << 20, "index": 1 << 20, "network": 32 << 20, "posterior": 1 << 30}
-_MOST_LEVELS = 20  # of lists and dictionaries within each other
+_MOST_LEVELS = 20  # largest depth of nested lists and dictionaries
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -41,7 +41,7 @@ Shapes = dict[str, tuple[int, ...]]
 def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, np.ndarray], *, overwrite: bool) -> Path:
     """Write a model folder at `path`.
 
-    An existing one is replaced only with `overwrite`, and only if it holds a model and nothing else.
+    An existing folder is replaced only with `overwrite`, and only if it contains a model and nothing else.
     """
     path = _as_path(path).absolute()
     _check_place(path, overwrite)
@@ -67,9 +67,9 @@ def write_model(path: str | Path, header: dict[str, Any], arrays: dict[str, np.n
 
 
 def _switch(path: Path, document: dict[str, Any], data: bytes) -> None:
-    """Put a model in the place of the one in the folder `path`.
+    """Replace the model in the folder `path`.
 
-    Every file of numbers has a name of its own, so that no two processes write or delete the same.
+    Every file of arrays has a unique name, so that no two processes write or delete the same file.
     """
     name = f"arrays-{secrets.token_hex(8)}.safetensors"
     obsolete = [_named_arrays(path), *_abandoned(path)]
@@ -85,7 +85,7 @@ def _switch(path: Path, document: dict[str, Any], data: bytes) -> None:
 
 
 def _named_arrays(path: Path) -> Path | None:
-    """The file that the header names, if it can be read."""
+    """The file of arrays that the header names; None if the header cannot be read."""
     try:
         return path / _arrays_name(_read_header(path))
     except (InputError, OSError):
@@ -100,7 +100,7 @@ def _abandoned(path: Path) -> list[Path]:
 
 
 def _written(file: Path, now: float) -> float:
-    """When a file was written; just now, if another process has deleted it."""
+    """The time at which a file was written; `now` if another process has deleted it."""
     try:
         return file.stat().st_mtime
     except FileNotFoundError:
@@ -124,9 +124,9 @@ def _check_place(path: Path, overwrite: bool) -> None:
 def read_model(
     path: str | Path, check: Callable[[dict[str, Any], Shapes], None] | None = None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a model folder; raise `InputError` for anything that is not one, whole and of a known format.
+    """Read the header and arrays of a model folder; raise `InputError` unless it is complete and in a known format.
 
-    `check` is given the header and the shapes of the arrays before these are read.
+    `check` is called with the header and the shapes of the arrays before the arrays are read.
     """
     path = _as_path(path)
     for _ in range(_ATTEMPTS):
@@ -154,7 +154,7 @@ def _read_header(path: Path) -> dict[str, Any]:
                 f"{min(MIGRATIONS, default=FORMAT)} to {FORMAT}. Train again, or install the version that wrote it."
             )
         whole = header.pop("sha256") == _digest(header)
-        json.dumps(header, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
+        json.dumps(header, ensure_ascii=False).encode()  # fails for unpaired surrogates
         _check_depth(header)
         if not isinstance(header["arrays_sha256"], str):
             raise TypeError
@@ -180,7 +180,7 @@ def _read_numbers(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     file = path / _arrays_name(header)
     try:
-        mode = file.stat().st_mode  # one look: a writer may delete it between two
+        mode = file.stat().st_mode  # a single call, since a writer may delete the file between two calls
     except PermissionError:
         raise
     except OSError as error:  # e.g. a link to itself
@@ -216,7 +216,7 @@ def _read_numbers(
 
 
 def _shapes(start: bytes, size: int) -> Shapes | None:
-    """The shapes in the first bytes of a safetensors file of `size` bytes; None if it is not one of plain numbers."""
+    """The shapes from the first bytes of a safetensors file of `size` bytes; None if it is not one of plain numbers."""
     try:
         length = int.from_bytes(start[:8], "little")
         if length > len(start) - 8:
@@ -247,9 +247,9 @@ def _signed(document: dict[str, Any]) -> str:
 
 
 def _digest(document: dict[str, Any]) -> str:
-    """A checksum of what JSON keeps of `document`: a changed digit would otherwise go unseen into every posterior.
+    """A checksum of `document` as JSON: without it, a changed digit would affect every posterior without notice.
 
-    It finds damage. It is no signature: who changes a model on purpose changes its checksum as well.
+    It detects damage. It is not a signature: anybody who changes a model on purpose can also change its checksum.
     """
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 

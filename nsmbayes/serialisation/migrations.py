@@ -1,4 +1,4 @@
-"""Models of older formats, brought to the next one step by step."""
+"""Migration of models in older formats, from each format to the next."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 FORMAT = 10
-"""What `write_model` writes."""
+"""The format that `write_model` writes."""
 
 Document = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 def _from_format_1(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """Format 1 had options of the surrogate and the sampler beside the others, and other names for some."""
+    """Format 1 had the options of surrogate and sampler next to the others, and other names for some of them."""
     kept = {name: header[name] for name in ("arrays_sha256",) if name in header}
     header = dict(header)
     config = dict(header["options"]) if "options" in header else header
@@ -57,7 +57,7 @@ def _surrogate_1(options: dict[str, Any], *, paper: bool, noisy: bool) -> dict[s
 
 
 def _from_format_2(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """Format 2 had the entries of precision factors component by component, diagonal and others in one triangle."""
+    """Format 2 stored precision factors component by component, with diagonal and other entries in one triangle."""
     surrogate = header.get("config", {}).get("surrogate") or {}
     d = len(arrays.get("model.scale_x.centre", ()))
     factor = surrogate.get("factor") or ("precision" if d > 5 else "covariance")
@@ -81,21 +81,21 @@ def _from_format_2(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
 
 
 def _from_format_3(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """Format 3 knew weights by distance alone; a method that was saved with it goes on computing what it did."""
+    """Format 3 only had weights by distance; methods saved in it keep computing the same results."""
     if header.get("method") == "nsm-bayes":
         header = header | {"config": {"excess": None} | header["config"]}
     return header | {"format": 4}, arrays
 
 
 def _from_format_4(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """Format 4 did not know the names of the columns of x."""
+    """Format 4 did not store the names of the columns of x."""
     if "posterior" in header:
         return header | {"format": 5, "x_names": None}, arrays
     return header | {"format": 5, "config": {"x_names": None} | header["config"]}, arrays
 
 
 def _from_format_5(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """In format 5 NSM-Bayes-conj knew weights by distance alone, and posteriors did not keep their warnings."""
+    """In format 5, NSM-Bayes-conj only had weights by distance, and posteriors did not store their warnings."""
     if "posterior" in header:
         return header | {"format": 6, "warnings": None, "dropped": 0.0}, arrays
     if header.get("method") == "nsm-bayes-conj":
@@ -104,26 +104,26 @@ def _from_format_5(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Doc
 
 
 def _from_format_6(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """Format 6 knew Gaussian priors alone, which are arrays, as they are still."""
+    """Format 6 only had Gaussian priors, which are stored as arrays, as in later formats."""
     return header | {"format": 7}, arrays
 
 
 def _from_format_7(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """Format 7 knew no posteriors that were corrected for the error of the surrogate."""
+    """Format 7 had no posteriors that are corrected for the error of the surrogate."""
     if "statistics" in header and "references" in arrays:
         arrays = arrays | {"correction": np.zeros(2 * arrays["references"].shape[-1] + 1)}
     return header | {"format": 8}, arrays
 
 
 def _from_format_8(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """In format 8 what observations count by number was found in another way, which had options of its own."""
+    """In format 8, excess was found by another algorithm, with other options."""
     if header.get("config", {}).get("excess"):
         header = header | {"config": header["config"] | {"excess": {"kind": "excess"}}}
     return header | {"format": 9}, arrays
 
 
 def _from_format_9(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Document:
-    """In format 9 trends had the same bound, and mixtures of more than five columns five components by default."""
+    """In format 9, all trends had the same bound, and mixtures of more than five columns five components by default."""
     if "model.trend.slope" in arrays:
         arrays = arrays | {"model.trend.bound": np.asarray(10.0, arrays["model.trend.slope"].dtype)}
     surrogate = header.get("config", {}).get("surrogate") or {}
@@ -144,4 +144,4 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, np.ndarray]], Document
     8: _from_format_8,
     9: _from_format_9,
 }
-"""From each older format to the next."""
+"""The function that migrates each older format to the next."""

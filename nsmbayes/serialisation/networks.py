@@ -1,4 +1,4 @@
-"""Networks as arrays by their place in the model, and back; what is read is compared with what the model must have."""
+"""Networks as named arrays, and back; arrays that are read are compared with the shapes that the model must have."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -14,35 +14,36 @@ from nsmbayes.errors import InputError
 Model = TypeVar("Model", bound=eqx.Module)
 
 MOST_COLUMNS = 1000
-"""Columns of x, and parameters, that a saved model may have."""
-_LARGEST = 1e100  # a number of a network: of larger ones products cannot be computed
+"""Largest number of columns of x, and of parameters, of a saved model."""
+_LARGEST = 1e100  # largest number in a network: products of larger numbers could overflow
 _FOREIGN = "The model was not written by nsmbayes."
 
 
 @double_precision
 def model_arrays(model: eqx.Module) -> dict[str, np.ndarray]:
-    """The arrays of a model by their place in it."""
+    """The arrays of a model, named by their path in the pytree."""
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(model, eqx.is_array))
     return {_name(place): np.asarray(leaf) for place, leaf in leaves}
 
 
 @double_precision
 def outline(build: Callable[[], Model]) -> Model:
-    """The model that `build` would return, in double precision, with shapes in place of arrays: nothing is computed."""
+    """The model that `build` would return, in double precision, with shapes instead of arrays; nothing is computed."""
     return eqx.filter_eval_shape(lambda: in_double(build()))
 
 
 def outline_shapes(build: Callable[[], Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays of the model that `build` would return, by the names that `model_arrays` gives."""
+    """The shapes of the arrays of the model that `build` would return, with the names from `model_arrays`."""
     leaves = jax.tree_util.tree_leaves_with_path(outline(build))
     return {_name(place): leaf.shape for place, leaf in leaves if _is_outlined(leaf)}
 
 
 @double_precision
 def fill_model(build: Callable[[], Model], arrays: Mapping[str, np.ndarray]) -> Model:
-    """The model that `build` returns, with arrays that `model_arrays` returned in place of its own.
+    """The model that `build` returns, filled with saved arrays from `model_arrays`.
 
-    They are compared with its outline first: before that nothing of the size that a file asks for is built.
+    The arrays are first compared with the outline of the model, so that a file cannot make it allocate arrays of any
+    size.
     """
 
     def saved(place: Any, leaf: Any) -> Any:
@@ -61,14 +62,14 @@ def fill_model(build: Callable[[], Model], arrays: Mapping[str, np.ndarray]) -> 
     filled = jax.tree_util.tree_map_with_path(saved, template)
     if all(_is_outlined(leaf) for leaf in jax.tree.leaves(template)):
         return filled
-    # A flow has functions among its leaves, which hold on to the arrays that it was built with.
+    # A flow has functions among its leaves, which contain arrays from its construction.
     return jax.tree_util.tree_map_with_path(saved, in_double(build()))
 
 
 def require_array(
     arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int | None, ...] | None = None
 ) -> np.ndarray:
-    """An array of a saved model, finite and of a given shape, in which None is any size that can be."""
+    """An array of a saved model; an `InputError` unless it is finite and has this shape; None means any valid size."""
     if name not in arrays:
         raise InputError(f"The saved model lacks the array {name!r}: it was not written by nsmbayes.")
     array = arrays[name]

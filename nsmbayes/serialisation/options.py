@@ -1,4 +1,4 @@
-"""Options as JSON: frozen dataclasses with a `kind`, in one registry; on disk they are dictionaries of their fields."""
+"""Options as JSON: frozen dataclasses with a `kind`, in one registry, are stored as dictionaries of their fields."""
 
 import dataclasses
 import inspect
@@ -9,14 +9,14 @@ from nsmbayes.errors import InputError
 
 Config = TypeVar("Config")
 
-_LARGEST, _LONGEST = 1_000_000, 10_000  # whole number and list among the options of a saved model
+_LARGEST, _LONGEST = 1_000_000, 10_000  # largest integer and longest list among the options of a saved model
 
 REGISTRY: dict[str, type] = {}
-"""Every class whose objects can be options of a saved method, by its `kind`."""
+"""Every class whose objects can be options of a saved method, by `kind`."""
 
 
 def registered(cls: type[Config]) -> type[Config]:
-    """Put a class into the registry: a frozen dataclass with a `kind` of its own, whose fields are plain values.
+    """Add a class to the registry: a frozen dataclass with a unique `kind`, whose fields are plain values.
 
     Example:
         >>> import dataclasses
@@ -40,7 +40,7 @@ def registered(cls: type[Config]) -> type[Config]:
 
 
 def encode(value: Any) -> Any:
-    """An option as JSON can hold it: plain values as they are, tuples as lists, objects as their fields."""
+    """An option as a JSON value: plain values do not change, tuples become lists, objects dictionaries of fields."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
@@ -55,7 +55,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The option that `encode` wrote down; fields that are left out keep their defaults."""
+    """The option from the result of `encode`; missing fields get their defaults."""
     if isinstance(value, list):
         if len(value) > _LONGEST:
             raise InputError(f"An option of a saved model has {len(value):,} entries; at most {_LONGEST:,} are read.")
@@ -73,7 +73,7 @@ def decode(value: Any) -> Any:
 
 
 def check_fields(fields: Mapping[str, Any], call: Callable[..., Any], what: str) -> None:
-    """Refuse fields that `call` has no argument for."""
+    """Raise `InputError` if `call` has no argument for one of the fields."""
     known = tuple(inspect.signature(call).parameters)
     unknown = sorted(set(fields) - set(known))
     if unknown:

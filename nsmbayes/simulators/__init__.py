@@ -1,4 +1,4 @@
-"""User-defined simulators, and data sets simulated with them."""
+"""User-defined simulators, and simulated data sets."""
 
 from nsmbayes.simulators.base import (
     JaxSimulator,

@@ -1,10 +1,10 @@
-"""Simulators that a method calls itself.
+"""Simulators that methods can call.
 
 A simulator is a function `simulate(random, theta) -> x` of ONE observation: theta has shape (d_theta,), x has shape
-(d_x,), and `random` is its only source of randomness. Write it in JAX, where `random` is a key, and wrap it in
-`JaxSimulator`; or write it in anything else, where `random` is a NumPy generator, and wrap it in `NumpySimulator`. A
-function of many theta is a `BatchSimulator`, a program that is started for each theta a `CommandSimulator`. A benchmark
-task can be used directly.
+(d_x,), and `random` is its only source of randomness. If it is written in JAX, `random` is a key; wrap it in
+`JaxSimulator`. Otherwise `random` is a NumPy generator; wrap it in `NumpySimulator`. Wrap a function of many theta in
+`BatchSimulator`, and a program that is started for each theta in `CommandSimulator`. A benchmark task can be used
+directly.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ from nsmbayes.simulators.numbered import row_keys
 
 
 class Simulator(ABC):
-    """Draws one observation per row of theta."""
+    """Base class of simulators, which draw one observation per row of theta."""
 
     differentiable = False
     """Whether JAX can differentiate x with respect to theta."""
@@ -43,11 +43,11 @@ class Simulator(ABC):
         return x if theta.ndim == 2 else x[0]
 
     def caller(self) -> Caller:
-        """What simulates numbered rows, here or in another process."""
+        """An object that simulates numbered rows, in this process or in another one."""
         return _ByKeys(self)
 
     def identity(self) -> tuple[Any, ...]:
-        """What makes it this simulator and no other, for the fingerprint of a campaign."""
+        """Values that identify this simulator, for the fingerprint of a campaign."""
         return tuple(sorted((name, value) for name, value in vars(self).items() if not name.startswith("_")))
 
 
@@ -56,7 +56,8 @@ class JaxSimulator(Simulator):
 
     Args:
         one: the function.
-        differentiable: pass False if it rounds, counts or branches on theta, so that its derivatives are meaningless.
+        differentiable: pass False if the function rounds, counts or branches on theta, so that its derivatives are
+            meaningless.
 
     Example:
         >>> import jax
@@ -84,9 +85,9 @@ class JaxSimulator(Simulator):
 
 
 class NumpySimulator(Simulator):
-    """A simulator in plain Python, or anything that Python can call: `one(rng, theta) -> x`.
+    """A simulator in plain Python, or in anything that Python can call: `one(rng, theta) -> x`.
 
-    It is called once per row, each time with a new NumPy generator `rng`.
+    The function is called once per row, each time with a new NumPy generator `rng`.
 
     Example:
         >>> import jax
@@ -109,12 +110,12 @@ class NumpySimulator(Simulator):
         return np.stack([np.asarray(x, dtype=np.float64).ravel() for x in drawn])
 
     def caller(self) -> OneByOne:
-        """What simulates numbered rows."""
+        """An object that simulates numbered rows."""
         return OneByOne(self.one)
 
 
 class _ByKeys:
-    """A simulator whose rows have JAX keys: a call has always as many rows, so that each is always the same."""
+    """A simulator whose rows have JAX keys. Calls always have the same number of rows, so results are reproducible."""
 
     calls_of = 256
 
@@ -122,7 +123,7 @@ class _ByKeys:
         self.simulator = simulator
 
     def numbered(self, seed: int, first: int, theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
-        """Observations of the rows from `first` on."""
+        """Observations of consecutive rows, starting at row `first`."""
         return self.simulator.rows(row_keys(seed, first, len(theta)), theta)
 
 
@@ -141,7 +142,7 @@ def as_simulator(value: Any) -> Simulator:
 
 
 def require_differentiable(simulator: Simulator, method: str) -> JaxSimulator:
-    """`simulator`, if it is declared differentiable; raise an error with a remedy otherwise."""
+    """Return `simulator` if it is declared differentiable; otherwise raise an error that says what to do."""
     if not isinstance(simulator, JaxSimulator) or not simulator.differentiable:
         raise InputError(
             f"`simulator` must be differentiable for {method}: write it in JAX and wrap it in nsmbayes.JaxSimulator."

@@ -1,4 +1,4 @@
-"""Simulators of many theta at once."""
+"""Simulators that take many theta at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,15 @@ from nsmbayes.simulators.base import Simulator, key_generators
 
 
 class BatchSimulator(Simulator):
-    """A simulator of many theta at once: `batch(rng, theta) -> x`, with theta (k, d_theta) and x (k, d_x).
+    """A simulator that takes many theta at once: `batch(rng, theta) -> x`, with theta (k, d_theta) and x (k, d_x).
 
-    In a campaign k is always `size`, and the first row a multiple of it, so that the one generator of a call gives each
-    row the same numbers however the work is divided. A call that fails is repeated row by row, with k = 1.
+    In a campaign, k is always `size`, and the first row of a call is a multiple of `size`. So the generator of a call
+    gives each row the same random numbers however the work is divided. A call that fails is repeated row by row, with
+    k = 1.
 
     Args:
         batch: the function.
-        size: rows per call. It is part of what the simulator is: another size draws other numbers.
+        size: rows per call. It is part of the simulator's identity: another size gives other random numbers.
 
     Example:
         >>> import nsmbayes as nsm
@@ -37,14 +38,14 @@ class BatchSimulator(Simulator):
         self._caller = InBatches(batch, checks.integer(size, "size", at_least=1))
 
     def rows(self, keys: Key[Array, " m"], theta: Float[np.ndarray, "m d_theta"]) -> Float[np.ndarray, "m d_x"]:
-        """One observation per row, each by a call of its own; row i depends only on `keys[i]` and `theta[i]`."""
+        """One observation per row, each by a separate call; row i depends only on `keys[i]` and `theta[i]`."""
         drawn = [self._caller.called(rng, row[None]) for rng, row in zip(key_generators(keys), theta, strict=True)]
         return np.concatenate(drawn)
 
     def caller(self) -> InBatches:
-        """What simulates numbered rows."""
+        """An object that simulates numbered rows."""
         return self._caller
 
     def identity(self) -> tuple[Any, ...]:
-        """The function and the size of its calls."""
+        """The function and the size of its calls, for the fingerprint of a campaign."""
         return (self._caller.batch, self._caller.calls_of)

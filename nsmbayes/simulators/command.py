@@ -1,4 +1,4 @@
-"""Simulators that are programs of their own: a file in, a file or a few lines out."""
+"""Simulators that are external programs, which read a file or arguments and write a file or text."""
 
 import os
 import shutil
@@ -14,22 +14,23 @@ from nsmbayes.calls import Program
 from nsmbayes.errors import InputError
 from nsmbayes.simulators.base import Simulator, key_generators
 
-_MOST_PARAMETERS = 1000  # that a template is tried with
+_MOST_PARAMETERS = 1000  # number of parameters with which a template is tested
 
 
 class CommandSimulator(Simulator):
     """A program that is started once for each theta.
 
-    `command` and `template` are filled in as Python's `str.format` does: `{theta[0]}`, `{theta[1]}`, ... are the
-    parameters with all their digits, `{seed}` a whole number below 2^31 for the program's random numbers, `{input}` and
-    `{output}` paths of files in a folder that is made for the call and removed after it. The program runs in that
+    `command` and `template` are filled in as by Python's `str.format`: `{theta[0]}`, `{theta[1]}`, ... are the
+    parameters with all their digits, `{seed}` is an integer below 2^31 for the program's random numbers, and `{input}`
+    and `{output}` are paths of files in a temporary folder, which is removed after the call. The program runs in this
     folder.
 
     Args:
-        command: the program and its arguments; no shell.
-        template: what is written to `{input}` before the program starts; None if it reads no file.
-        parse: a function of the text that the program wrote, to `{output}` if that occurs in the command or the
-            template, to stdout otherwise. By default all numbers in it, separated by blanks, commas or lines.
+        command: the program and its arguments; no shell is used.
+        template: the text to write to `{input}` before the program starts; None if it reads no file.
+        parse: a function that gets the program's output as text: the file `{output}` if it occurs in the command or the
+            template, otherwise stdout. By default, it returns all numbers in the text, separated by blanks, commas or
+            line breaks.
 
     Example:
         >>> import jax
@@ -63,10 +64,10 @@ class CommandSimulator(Simulator):
         return np.stack([self._caller.run(rng, row) for rng, row in zip(key_generators(keys), theta, strict=True)])
 
     def caller(self) -> Program:
-        """What simulates numbered rows."""
+        """An object that simulates numbered rows."""
         return self._caller
 
     def identity(self) -> tuple[Any, ...]:
-        """The command, the template, the parser, and the program itself."""
+        """The arguments, the template, the parser and the program's content, for the fingerprint of a campaign."""
         program = self._caller
         return (*program.command[1:], program.template, program.parse, Path(program.command[0]).read_bytes())

@@ -32,11 +32,11 @@ def simulate_at(
     keep: Path | None = None,
     progress: bool = True,
 ) -> Float[np.ndarray, "m d_x"]:
-    """One simulation for each row of theta; row i depends on the seed, on i and on its theta alone.
+    """One simulation for each row of theta; row i depends only on the seed, on i and on its theta.
 
-    `executor` and `timeout` are those of `nsmbayes.simulate`. With a folder `keep`, what is simulated is written there,
-    a hundredth at a time, and taken from there if it is asked for again, by another process too. A row that fails is an
-    error, since a likelihood that was learnt without the rows that fail is another one.
+    `executor` and `timeout` are those of `nsmbayes.simulate`. With a folder `keep`, simulations are saved there, a
+    hundredth at a time, and read from there in later calls, also by other processes. A failed row is an error, since a
+    likelihood learnt without the failed rows is a different one.
 
     Example:
         >>> import nsmbayes as nsm
@@ -65,7 +65,7 @@ def simulate_at(
                 put(start, known)
                 bar.update(len(known))
                 continue
-            padded = theta[np.minimum(np.arange(start, start + size), m - 1)]  # calls are of whole batches
+            padded = theta[np.minimum(np.arange(start, start + size), m - 1)]  # calls always have whole batches
             yield Work(seed, start, stop, start, padded)
 
     with tqdm(total=m, desc="simulating", unit="row", disable=not progress, delay=1.0) as bar:
@@ -86,13 +86,13 @@ def simulate_at(
 
 
 class _Kept(NamedTuple):
-    """Simulations in a folder, in files that are named by all that they depend on."""
+    """Simulations saved in a folder; file names are hashes of everything the simulations depend on."""
 
     folder: Path
     simulator: str
 
     def read(self, seed: int, start: int, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d_x"] | None:
-        """Those of some rows, if they are there and whole."""
+        """The saved simulations of some rows; None if they are missing or damaged."""
         try:
             found = np.load(self._path(seed, start, theta), allow_pickle=False)
         except (OSError, ValueError, EOFError):

@@ -1,4 +1,4 @@
-"""Parameters and JAX keys of numbered rows: those of row i follow from (seed, i) alone."""
+"""Parameters and JAX keys of numbered rows: those of row i depend only on (seed, i)."""
 
 import functools
 from typing import Any
@@ -13,10 +13,10 @@ from nsmbayes._internal.random import random_key
 from nsmbayes.priors import GaussianPrior, UnconstrainedPrior, as_prior, unconstrained
 
 MOST_ROWS = 2**32
-"""Rows that one seed has: JAX keys are folded with 32 bits."""
+"""Largest number of rows for one seed: JAX keys are folded with 32 bits."""
 
-_PRIOR_BLOCK = 1024  # rows of theta that are drawn together: always all of them, so that each is always the same
-_THETA, _KEYS = 101, 104  # streams of a seed, beside those of `nsmbayes.calls`
+_PRIOR_BLOCK = 1024  # rows of theta are always drawn in whole blocks of this size, so that they are reproducible
+_THETA, _KEYS = 101, 104  # random streams of a seed, in addition to those of `nsmbayes.calls`
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def _folding() -> Any:
 
 
 def row_keys(seed: int, first: int, count: int) -> Key[Array, " count"]:
-    """JAX keys of the rows from `first` on."""
+    """JAX keys of `count` rows, starting at row `first`."""
     return _folding()(random_key(seed, _KEYS), jnp.asarray(np.arange(first, first + count, dtype=np.uint32)))
 
 

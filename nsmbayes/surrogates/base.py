@@ -1,4 +1,4 @@
-"""The interface of a surrogate q(x | theta): log density and derivatives of log q at one point. Callers vectorise."""
+"""The interface of surrogates q(x | theta): log density and its derivatives at one point, for callers to vectorise."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -75,14 +75,14 @@ class Density(Surrogate):
         """log q(z | t) for standardised theta and x, without the Jacobian of the standardiser."""
 
     def moments(self, theta: Float[Array, " d_theta"]) -> Moments | None:
-        """Mean and covariance of x given theta where they are known in closed form; by default they are not."""
+        """Mean and covariance of x given theta if they have a closed form, otherwise None; by default None."""
         del theta
         return None
 
     def draw(
         self, theta: Float[np.ndarray, "k d_theta"], each: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "k each d_x"]:
-        """`each` draws of x at every theta, for a density that can be drawn from; by default it cannot."""
+        """`each` draws of x at every theta; an `InputError` if the density cannot be sampled, which is the default."""
         del theta, each, rng
         raise InputError(f"A {type(self).__name__} cannot be drawn from. Pass `simulator`.")
 

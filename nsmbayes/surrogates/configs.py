@@ -1,4 +1,4 @@
-"""Configurations of surrogates: checked options from which `build` makes an untrained network."""
+"""Configurations of surrogates: validated options from which `build` creates an untrained network."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ _MOST_LAYERS, _WIDEST, _MOST_COPIES = 30, 100_000, 10_000
 
 
 class Scalers(NamedTuple):
-    """The standardisers of x and theta: what the networks get as input."""
+    """The standardisers of x and theta, which transform the inputs of the networks."""
 
     x: Standardiser
     theta: Standardiser
 
     @classmethod
     def blank(cls, d_x: int, d_theta: int, *, asinh: bool = False) -> "Scalers":
-        """Identity maps, a template for saved numbers."""
+        """Identity maps, used as a template for loading saved numbers."""
         blank_x = Standardiser(jnp.zeros(d_x), jnp.ones(d_x), asinh=asinh)
         return cls(blank_x, Standardiser(jnp.zeros(d_theta), jnp.ones(d_theta), asinh=False))
 
@@ -38,7 +38,7 @@ class SurrogateConfig(ABC):
 
     kind: ClassVar[str]
     trainable: ClassVar[bool] = True
-    """Whether what `build` returns can be trained; if not, it is only a shape for numbers from elsewhere."""
+    """Whether the surrogate from `build` can be trained; otherwise it is only a template for saved numbers."""
 
     @abstractmethod
     def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
@@ -52,17 +52,18 @@ class SurrogateConfig(ABC):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class MDN(SurrogateConfig):
-    """A mixture density network: a mixture of Gaussians whose parameters are a network of theta.
+    """A mixture density network: a mixture of Gaussians whose parameters are the outputs of a network of theta.
 
     Args:
-        components: Gaussian components of a network; by default 10, and 6 in each of two networks above five columns of
-            x, which fit better there.
+        components: number of Gaussian components of a network. By default 10 up to five columns of x; with more
+            columns, 6 in each of two networks, which fit better.
         hidden: widths of the hidden layers; by default (64, 64), and (64, 64, 64) for several columns of x.
         floor: smallest standard deviation of a component, in units of the robust scale of the simulations.
-        ceiling: largest diagonal entry of its covariance factor, in the same units.
-        ensemble: number of networks, which are trained in one run and averaged; by default 1, and 2 above five columns.
-        factor: whether the network gives factors of the covariances or of the precisions. By default of the covariances
-            up to five columns of x, where they fit better, and of the precisions above, where they train much faster.
+        ceiling: largest diagonal entry of a component's covariance factor, in the same units.
+        ensemble: number of networks, which are trained in one run and averaged; by default 1, and 2 with more than five
+            columns of x.
+        factor: "covariance" or "precision": which matrices the network outputs factors of. By default covariances up to
+            five columns of x, where they fit better, and precisions above, where they train much faster.
 
     Example:
         >>> import nsmbayes as nsm
@@ -112,15 +113,16 @@ class MAF(SurrogateConfig):
 
     Args:
         transforms: number of autoregressive transforms; by default 5, and 3 with noise as an input.
-        hidden: width of their hidden layers.
+        hidden: width of the hidden layers of the transforms.
         depth: number of hidden layers of each transform; by default 2, and 1 with noise as an input.
-        activation: "tanh", the only one with a robustness certificate, or another smooth one.
-        squash: bound theta before it enters the network; the paper does not. Always so with noise as an input.
-        allow_one_dimension: accept x with one column, where the flow is a conditional Gaussian, to compare with the
-            paper. Never with noise as an input.
+        activation: "tanh", the only activation with a robustness certificate, or another smooth one.
+        squash: whether to bound theta before it enters the network, unlike in the paper. Flows with noise as an input
+            always do this.
+        allow_one_dimension: accept x with one column, where the flow is a conditional Gaussian, for comparison with the
+            paper. Not possible with noise as an input.
         base_hidden: widths of the hidden layers of the Gaussian base, which only a flow with noise as an input has.
-        base_floor: smallest standard deviation of that Gaussian.
-        base_ceiling: largest diagonal entry of its covariance factor.
+        base_floor: smallest standard deviation of the Gaussian base.
+        base_ceiling: largest diagonal entry of the covariance factor of the Gaussian base.
     """
 
     kind: ClassVar[str] = "maf"
@@ -146,7 +148,7 @@ class MAF(SurrogateConfig):
         _check_bounds(base_floor=self.base_floor, base_ceiling=self.base_ceiling)
 
     def _refuse_unused(self, noisy: bool) -> None:
-        """Refuse options that this kind of flow does not have."""
+        """Raise an error for options that this kind of flow does not have."""
         unused = _ONLY_WITHOUT_NOISE if noisy else _ONLY_WITH_NOISE
         changed = [name for name in unused if getattr(self, name) != getattr(MAF, name)]
         if changed:
@@ -192,14 +194,14 @@ SURROGATES: dict[str, type[SurrogateConfig]] = {each.kind: each for each in (MDN
 
 
 def as_surrogate(surrogate: Any) -> SurrogateConfig:
-    """`surrogate` as a configuration; a string stands for the default configuration of that name."""
+    """`surrogate` as a configuration; a string selects the default configuration of that name."""
     if isinstance(surrogate, str):
         return SURROGATES[checks.choice(surrogate, "surrogate", tuple(SURROGATES))]()
     return checks.instance(surrogate, "surrogate", SurrogateConfig, "'mdn', 'maf' or e.g. nsmbayes.MDN(components=10)")
 
 
 def layer_widths(hidden: Any, name: str) -> tuple[int, ...]:
-    """`hidden` as a tuple of widths of layers."""
+    """`hidden` as a tuple of layer widths, after validation."""
     checks.instance(hidden, name, tuple | list, "a tuple of widths, e.g. (64, 64)")
     if not 0 < len(hidden) <= _MOST_LAYERS:
         raise InputError(f"`{name}` must contain 1 to {_MOST_LAYERS} widths; got {len(hidden)}.")

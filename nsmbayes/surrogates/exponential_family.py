@@ -1,6 +1,6 @@
 """The exponential family of assumption A3: q(x | theta) proportional to exp(T(x)' theta + b(x)).
 
-T and b are bounded networks. That makes the posterior robust, but q cannot be normalised on R^d. So only the
+T and b are bounded networks. This makes the posterior robust, but q cannot be normalised on R^d. So only the
 derivatives of log q are available: there is no density to evaluate or to sample from.
 """
 
@@ -47,7 +47,7 @@ class TanhNetwork(eqx.Module):
 
 
 def init_tanh_network(key: PRNGKeyArray, d_in: int, hidden: int, d_out: int) -> TanhNetwork:
-    """Glorot-uniform weights, small positive biases."""
+    """An untrained network with Glorot-uniform weights and small positive biases."""
     glorot = jax.nn.initializers.glorot_uniform()
     key_w, key_v = jax.random.split(key)
     return TanhNetwork(W=glorot(key_w, (d_in, hidden)).T, c=jnp.full(hidden, _BIAS), V=glorot(key_v, (hidden, d_out)).T)
@@ -88,7 +88,7 @@ class ExponentialFamily(Surrogate):
         D = slope[:, None] * basis
         squares = (basis**2).sum(axis=1)
         z, curvature = self.scale_x(x), bend * squares
-        V = self.T.V / self.scale_theta.scale[:, None]  # T(z)' t = (V h)' (theta - centre): the centre goes to b
+        V = self.T.V / self.scale_theta.scale[:, None]  # T(z)' t = (V h)' (theta - centre): the centre goes into b
         of_T = jnp.vstack([V, -self.scale_theta.centre @ V]) @ self.T.hidden_derivatives(z, D, curvature)
         of_b = of_T[-1] + (self.b.V @ self.b.hidden_derivatives(z, D, curvature))[0]
         jacobian_slope, jacobian_bend = self.scale_x.log_jacobian_slopes(x)
@@ -111,7 +111,7 @@ class NoisyFamily(eqx.Module):
     """The exponential families of x + noise, for independent Gaussian noise of any size in each column of x.
 
     The inputs of T and b are z / sqrt(1 + h^2), which has the same scale for all noise levels, and log h, with h the
-    noise in units of z. For a fixed h this is a network of z again: h only changes its weights and biases.
+    noise in units of z. For a fixed h, this is again a network of z: h only changes its weights and biases.
     """
 
     T: TanhNetwork
@@ -144,14 +144,14 @@ class NoisyFamily(eqx.Module):
 
 
 def _noise_inputs(h: Float[Array, " d_x"]) -> tuple[Float[Array, " d_x"], Float[Array, " d_x"]]:
-    """The factor of z, and the other inputs of the networks."""
+    """The factor of z, and the additional inputs of the networks."""
     return 1 / jnp.sqrt(1 + h**2), jnp.log(h) / 2
 
 
 def _of_both(
     family: ExponentialFamily | NoisyFamily, t: Float[Array, " d_theta"], inputs: Float[Array, " d_in"]
 ) -> tuple[Float[Array, " d_in"], Float[Array, " d_in"]]:
-    """First and second derivatives of T' t + b in each input, by products that remain matrix products under vmap."""
+    """First and second derivatives of T' t + b in each input, by products that stay matrix products under vmap."""
     of_T, of_b = family.T.slopes(t @ family.T.V, inputs), family.b.slopes(family.b.V[0], inputs)
     return of_T[0] + of_b[0], of_T[1] + of_b[1]
 

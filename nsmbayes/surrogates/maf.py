@@ -81,7 +81,7 @@ class MaskedAutoregressiveFlow(Density):
     def draw(
         self, theta: Float[np.ndarray, "k d_theta"], each: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "k each d_x"]:
-        """`each` draws of x at every theta, by the inverse of the transform, where it has one."""
+        """`each` draws of x at every theta, by the inverse of the transform; an `InputError` if it has no inverse."""
         if not hasattr(self.transform, "inverse_and_log_det"):
             return super().draw(theta, each, rng)
         u = rng.standard_normal((len(theta), each, len(self.scale_x.scale)))
@@ -94,7 +94,7 @@ class MaskedAutoregressiveFlow(Density):
         """Derivatives as a function of many points y."""
         if len(frame.offset) > 1:
             return super().derivatives_at(theta, frame, h)
-        # In one dimension the flow is Gaussian and log q a parabola, so its derivatives at one point determine it.
+        # In one dimension, the flow is Gaussian and log q a parabola, so its derivatives at one point determine it.
         score, laplacian = self.derivatives(theta, frame.offset, frame.basis)
         return lambda y: Derivatives(score + laplacian * y, jnp.full(len(y), laplacian))
 
@@ -134,16 +134,16 @@ def init_masked_autoregressive_flow(
         scale_x: standardiser of x, affine.
         scale_theta: standardiser of theta.
         transforms: number of autoregressive transforms.
-        hidden: width of the hidden layers of each.
-        depth: number of hidden layers of each.
+        hidden: width of the hidden layers of each transform.
+        depth: number of hidden layers of each transform.
         floor: smallest scale sigma of each transform: no peak is higher than that of a Gaussian with standard deviation
             floor^transforms in standardised x.
         activation: "tanh", the only one that Proposition 3 covers, or another smooth one of `ACTIVATIONS`.
-        transformer: "affine"; splines are refused.
-        squash: bound theta before it enters the network; the paper does not.
+        transformer: "affine"; splines are not allowed.
+        squash: whether to bound theta before it enters the network, unlike in the paper.
         laplacian: "exact", or "hutchinson": estimated with fixed random signs, for more than `ALWAYS_EXACT` dimensions.
-        probes: number of vectors of signs.
-        allow_one_dimension: accept d_x = 1, where the flow is a conditional Gaussian, to compare with the paper.
+        probes: number of random sign vectors.
+        allow_one_dimension: accept d_x = 1, where the flow is a conditional Gaussian, for comparison with the paper.
     """
     d_x, d_theta = len(scale_x.scale), len(scale_theta.scale)
     if not allow_one_dimension:
@@ -174,7 +174,7 @@ def init_masked_autoregressive_flow(
 
 
 def require_several_dimensions(d_x: int) -> None:
-    """Refuse d_x = 1, where an affine autoregressive flow is a conditional Gaussian."""
+    """Raise an error for d_x = 1, where an affine autoregressive flow is a conditional Gaussian."""
     if d_x == 1:
         raise InputError(
             "`surrogate` 'maf' cannot be used when x has one dimension: with no other coordinate to condition on, an "
@@ -256,8 +256,8 @@ def standardising_map(floor: float) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError("Normalising flows need FlowJAX: pip install 'nsmbayes[flows]'.") from error
 
-    # FlowJAX stores the parameters for a zero network output in a closure, which a change of precision cannot reach.
-    # Zeros are the same in every precision: they mean mu = 0 and sigma = softplus(shift) + floor = 1.
+    # FlowJAX stores the parameters for a zero network output in a closure, where their precision cannot be changed.
+    # Zeros are the same in every precision: here they mean mu = 0 and sigma = softplus(shift) + floor = 1.
     zero, shift = jnp.zeros((), jnp.float32), math.log(math.expm1(1 - floor))
     sigma = Parameterize(lambda s: jax.nn.softplus(s + shift) + floor, zero)
     return Invert(eqx.tree_at(lambda a: (a.loc, a.scale), Affine(), (zero, sigma)))

@@ -1,4 +1,4 @@
-"""Some columns of a Gaussian mixture: the others are integrated out in closed form."""
+"""Margins of a Gaussian mixture: the other columns are integrated out in closed form."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from nsmbayes.surrogates.scaling import Standardiser
 
 
 class MarginalMixture(MixtureDensity):
-    """q(x_c | theta) of the columns c of x: a mixture with the entries c of the means and covariances of another.
+    """q(x_c | theta) for the columns c of x: a mixture with the entries c of the means and covariances of `base`.
 
-    Noise that is added to x is added to x_c, so that a smoothed mixture has smoothed margins.
+    Noise that is added to x is also added to x_c, so a smoothed mixture has smoothed margins.
     """
 
     base: Any
@@ -24,7 +24,7 @@ class MarginalMixture(MixtureDensity):
 
     @classmethod
     def of(cls, base: MixtureDensity, columns: Any) -> "MarginalMixture":
-        """The margin of some columns, given by their numbers."""
+        """The margin of some columns, given by their indices."""
         c, scale = jnp.asarray(columns), base.scale_x
         part = Standardiser(scale.centre[c], scale.scale[c], asinh=False)
         return cls(base=base, columns=c, scale_x=part, scale_theta=base.scale_theta)

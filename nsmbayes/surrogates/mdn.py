@@ -1,4 +1,4 @@
-"""The mixture density network: a Gaussian mixture for x whose parameters are a network of theta (Proposition 2)."""
+"""The mixture density network: a Gaussian mixture for x with parameters from a network of theta (Proposition 2)."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from nsmbayes.surrogates.scaling import Standardiser, squash
 from nsmbayes.surrogates.trend import Trend
 
 OFF_DIAGONAL = 3.0  # with larger ratios covariances would have condition numbers above 1e10 and lose accuracy
-_QUIET, _NEAR = 0.1, 0.5  # sizes of the last weights and of the means that a network of precisions begins with
+_QUIET, _NEAR = 0.1, 0.5  # initial scales of the last weights and of the means in a network of precisions
 
 Factor = Literal["covariance", "precision"]
 
@@ -95,15 +95,15 @@ def _mixtures(density: MixtureDensity, theta: Float[Array, "k d_theta"]) -> Gaus
 class MixtureDensityNetwork(MixtureDensity):
     """q(x | theta) = sum_k pi_k(theta) N(x; m_k(theta), S_k(theta)), in standardised coordinates.
 
-    The network gives a bounded triangular factor of the covariances or of the precisions, so that the eigenvalues of
+    The network outputs a bounded triangular factor of the covariances or of the precisions, so that the eigenvalues of
     S_k lie between two positive constants for every theta:
 
     - factor="covariance": S_k = floor^2 I + L_k L_k', L_k = diag(s) (I + N), with floor <= s <= ceiling.
     - factor="precision": S_k^-1 = U_k' U_k, U_k = (I + N) diag(1 / s). The log density needs one product and no
-      factorisation, so that training costs what its arithmetic does in any dimension.
+      factorisation, so the cost of training is that of its arithmetic in any dimension.
 
-    N is strictly lower triangular, its entries bounded. theta is squashed smoothly, 3 tanh(t / 3), so that the network
-    does not extrapolate in theta. With a trend the mixture is that of what is left around it, see `surrogates.trend`.
+    N is strictly lower triangular with bounded entries. theta is squashed smoothly, 3 tanh(t / 3), so that the network
+    does not extrapolate in theta. With a trend, the mixture describes the residuals, see `surrogates.trend`.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
@@ -114,7 +114,7 @@ class MixtureDensityNetwork(MixtureDensity):
     ceiling: float = eqx.field(static=True)
     factor: Factor = eqx.field(static=True, default="covariance")
     trend: Trend | None = None
-    """What the network's mixture lies around, if anything."""
+    """The linear trend around which the mixture lies, if any."""
 
     def __check_init__(self):
         if self.scale_x.asinh:
@@ -122,7 +122,7 @@ class MixtureDensityNetwork(MixtureDensity):
 
     @property
     def eigenvalue_bounds(self) -> tuple[float, float]:
-        """Bounds of the eigenvalues of all covariances in standardised x, whatever theta is."""
+        """Bounds on the eigenvalues of all covariances in standardised x, for every theta."""
         if self.trend is not None:
             low, high = dataclasses.replace(self, trend=None).eigenvalue_bounds
             sizes = np.linalg.svd(np.asarray(self.trend.factor), compute_uv=False)
@@ -130,7 +130,7 @@ class MixtureDensityNetwork(MixtureDensity):
         d = len(self.scale_x.scale)
         if self.factor == "covariance":  # |L|_F^2: a diagonal up to the ceiling, and ratios below it
             return self.floor**2, self.floor**2 + self.ceiling**2 * d * (1 + OFF_DIAGONAL**2 * (d - 1) / 2)
-        # |I + N|_F^2, and the same of its inverse, whose entries are at most c (1 + c)^(i - j - 1)
+        # bounds on |I + N|_F^2, and on that of its inverse, whose entries are at most c (1 + c)^(i - j - 1)
         c, below = OFF_DIAGONAL, np.arange(d - 1)
         squares = d + c**2 * d * (d - 1) / 2
         inverse = d + float(((d - 1 - below) * (c * (1 + c) ** below) ** 2).sum())
@@ -152,7 +152,7 @@ class MixtureDensityNetwork(MixtureDensity):
     def _log_probs(
         self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]
     ) -> Float[Array, " n"]:
-        """log q(z_i | t) of one network, in the way that is fastest to train."""
+        """log q(z_i | t) of one network, by the method that is fastest in training."""
         if self.trend is not None:
             around = (z - self.trend.at(t)) @ self.trend.inverse.T
             return dataclasses.replace(self, trend=None)._log_probs(layers, t, around) - self.trend.log_det
@@ -181,7 +181,7 @@ class MixtureDensityNetwork(MixtureDensity):
     def _outputs(
         self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"]
     ) -> tuple[Float[Array, " k"], Float[Array, "k d_x"], Float[Array, " k_entries"]]:
-        """Logits of the weights, means, and what the factors are made of."""
+        """Logits of the weights, means, and raw entries of the factors."""
         K, d = self.components, len(self.scale_x.scale)
         h = squash(t)
         for layer in layers[:-1]:
@@ -190,7 +190,7 @@ class MixtureDensityNetwork(MixtureDensity):
         return logits, means.reshape(K, d), rest
 
     def _spread(self, raw: Float[Array, "k d_x"]) -> Float[Array, "k d_x"]:
-        """Between the floor and the ceiling."""
+        """`raw` mapped to spreads between the floor and the ceiling."""
         low, high = math.log(self.floor), math.log(self.ceiling)
         return jnp.exp(low + (high - low) * jax.nn.sigmoid(raw))
 
@@ -207,7 +207,7 @@ class MixtureDensityNetwork(MixtureDensity):
     ) -> Float[Array, " n"]:
         """log q(z_i | t) from covariances whose Cholesky factors are written out: no matrix is formed or inverted.
 
-        For few columns: one library call per matrix would cost more than its few operations.
+        For few columns, where one library call per matrix would cost more than its few operations.
         """
         d = z.shape[1]
         logits, means, rest = self._outputs(layers, t)
@@ -227,7 +227,7 @@ class MixtureDensityNetwork(MixtureDensity):
     def _precision_log_probs(
         self, layers: tuple[eqx.nn.Linear, ...], t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]
     ) -> Float[Array, " n"]:
-        """log q(z_i | t) by products with the factors: neither a factorisation nor an inverse."""
+        """log q(z_i | t) by products with the factors, without a factorisation or an inverse."""
         logits, means, rest = self._outputs(layers, t)
         s, lower = self._spread_and_lower(rest)
         r = (z - means[:, None]) / s[:, None]
@@ -236,9 +236,9 @@ class MixtureDensityNetwork(MixtureDensity):
 
 
 def _strictly_lower(entries: Float[Array, "k below"], d: int) -> Float[Array, "k d d"]:
-    """Matrices with these entries below the diagonal, each once, and zeros, without a scatter.
+    """Matrices with these entries below the diagonal and zeros elsewhere, computed without a scatter operation.
 
-    Two copies of the entries in opposite order fill a square of d - 1 rows, whose lower triangle has each of them.
+    Two copies of the entries in opposite order fill a square of d - 1 rows, whose lower triangle has each entry once.
     """
     square = jnp.concatenate([entries[:, d - 1 :], entries[:, ::-1]], axis=1).reshape(len(entries), d - 1, d - 1)
     return jnp.pad(jnp.tril(square), ((0, 0), (1, 0), (0, 1)))
@@ -250,7 +250,7 @@ def _mixed(log_scales: Float[Array, " k"], squares: Any, d: int) -> Float[Array,
 
 
 class MixtureEnsemble(MixtureDensityNetwork):
-    """Several networks with equal weights: the mixture of their mixtures. Arrays in `layers` have a row per network."""
+    """Several networks with equal weights: a mixture of their mixtures. Arrays in `layers` have a row per network."""
 
     def _members(self, t: Float[Array, " d_theta"]) -> GaussianMixture:
         return eqx.filter_vmap(lambda layers: self._mixture(layers, t))(self.layers)
@@ -305,9 +305,9 @@ def init_mixture_density_network(
 
 
 def trend_alone(network: MixtureDensityNetwork, trend: Trend) -> MixtureDensityNetwork:
-    """A trend with Gaussian noise, as a network of one component and one layer that is zero but for its spread of one.
+    """A trend with Gaussian noise, as a network with one component and one layer, zero except for a spread of one.
 
-    The bounds of the network must hold a spread of one.
+    The floor and ceiling of the network must allow a spread of one.
     """
     d_x, d_theta = len(network.scale_x.scale), len(network.scale_theta.scale)
     [layer] = jax.tree.map(jnp.zeros_like, _layers(jax.random.key(0), d_x, d_theta, 1, (), None))
@@ -318,7 +318,7 @@ def trend_alone(network: MixtureDensityNetwork, trend: Trend) -> MixtureDensityN
 
 
 def unit_spread(floor: float, ceiling: float) -> float:
-    """The output of a network that makes a spread of one, or one near it if the bounds do not hold one."""
+    """The network output that gives a spread of one, or close to one if the bounds do not allow one."""
     share = min(max(-math.log(floor) / math.log(ceiling / floor), 0.05), 0.95)
     return math.log(share / (1 - share))
 
@@ -326,7 +326,7 @@ def unit_spread(floor: float, ceiling: float) -> float:
 def _layers(
     key: PRNGKeyArray, d_x: int, d_theta: int, K: int, hidden: tuple[int, ...], spread: float | None
 ) -> tuple[eqx.nn.Linear, ...]:
-    """Random layers; with `spread`, of components that hardly depend on theta, near one another, of unit covariance."""
+    """Random layers; with `spread`, components hardly depend on theta, lie close together and have unit covariance."""
     widths = (d_theta, *hidden, K * (1 + 2 * d_x + d_x * (d_x - 1) // 2))
     keys = jax.random.split(key, len(widths))
     *first, last = (eqx.nn.Linear(a, b, key=k) for a, b, k in zip(widths[:-1], widths[1:], keys[1:], strict=True))

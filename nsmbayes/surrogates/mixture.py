@@ -12,7 +12,7 @@ from nsmbayes._internal.linalg import inverse_and_log_det
 from nsmbayes.surrogates.base import Derivatives, Moments
 
 FEW_COLUMNS = 5
-"""Up to this dimension factorisations are unrolled; above it loops are as fast and compile sooner."""
+"""Up to this dimension, factorisations are unrolled; above it, loops are as fast and compile faster."""
 
 
 class GaussianMixture(NamedTuple):
@@ -30,7 +30,7 @@ class GaussianMixture(NamedTuple):
         )
 
     def moments(self) -> Moments:
-        """Mean and covariance."""
+        """Mean and covariance of the mixture."""
         weights = jnp.exp(self.log_weights)
         mean = weights @ self.means
         offsets = self.means - mean
@@ -56,9 +56,9 @@ class GaussianMixture(NamedTuple):
         """In one dimension, score and Laplacian of the log density of y + h e, at n points for each of several h.
 
         With r_k the responsibilities of components and s_k = -P_k (y - μ_k) their scores: sum r_k s_k, and
-        sum r_k (s_k^2 - P_k) less the square of the score. As polynomials in y, both are products of matrices, which is
-        twice as fast as `smooth(h).derivatives`; it loses digits for points more than 1e5 standard deviations away. A
-        GPU is faster without `products` of such small matrices.
+        sum r_k (s_k^2 - P_k) minus the square of the score. As polynomials in y, both are matrix products, which is
+        twice as fast as `smooth(h).derivatives`; it loses digits for points more than 1e5 standard deviations away. On
+        a GPU, products of such small matrices are slow: `products=False` is faster.
         """
         if not products:
             return self._line_sums(h, y)
@@ -69,9 +69,9 @@ class GaussianMixture(NamedTuple):
         return score, (q2 * y**2 + q1 * y + q0) / total - score**2
 
     def _line_sums(self, h: Float[Array, " levels"], y: Float[Array, "levels n"]) -> tuple[Array, Array]:
-        """The same in single precision, which leaves 1e-7 of each, with the sums over components written out.
+        """`line_derivatives` in single precision, with relative errors of 1e-7; sums over components are written out.
 
-        So they are one kernel of a GPU, and only results go through its memory.
+        So it is a single GPU kernel, and only results go through the GPU's memory.
         """
         variances = self.covariances[:, 0, 0] + jnp.square(h)[:, None]
         heights = self.log_weights - 0.5 * jnp.log(variances)
@@ -98,7 +98,8 @@ class GaussianMixture(NamedTuple):
 def _inverse(S: Float[Array, "k d d"]) -> tuple[Float[Array, "k d d"], Float[Array, " k"]]:
     """Inverses and log determinants of covariance matrices; for small ones by Cholesky's algorithm, unrolled.
 
-    One library call per matrix would cost more than its few operations. Unrolled, they run over all matrices at once.
+    One library call per matrix would cost more than its few operations. Unrolled operations run over all matrices at
+    once.
     """
     d = S.shape[-1]
     if d > FEW_COLUMNS:
@@ -141,7 +142,7 @@ class FactoredMixture(NamedTuple):
         return jax.nn.logsumexp(self.components(y).logs, axis=0)
 
     def polynomials(self, centre: Float[Array, " d"] | None = None) -> "MixturePolynomials":
-        """The same density as polynomials in the coordinates of a point, for few columns."""
+        """The mixture as polynomials in the coordinates of a point, for few columns."""
         return MixturePolynomials.of(self, centre)
 
     def derivatives(self, y: Float[Array, "n d"]) -> Derivatives:
@@ -154,23 +155,24 @@ class FactoredMixture(NamedTuple):
 
 
 class MixturePolynomials(NamedTuple):
-    """A mixture prepared for very many points in few columns: log densities of components are parabolas of y.
+    """A mixture prepared for very many points in few columns: log densities of components are quadratic in y.
 
-    So are |s_k|^2 - tr P_k, with s_k the components' scores, which are linear. Their values at n points, and sums of
-    them with responsibilities r_k, are products of small matrices with the products of coordinates. That takes less
-    than half as long as `FactoredMixture.derivatives`. Coordinates are counted from the mixture's mean. The Laplacian
-    is exact up to rounding errors of |s|^2, beside which a loss has it; that of the other form, of its own.
+    So are |s_k|^2 - tr P_k, where s_k, the components' scores, are linear in y. The values of these polynomials at n
+    points, and their sums with responsibilities r_k, are products of small matrices with the monomials of y. This takes
+    less than half as long as `FactoredMixture.derivatives`. Coordinates are relative to the mixture's mean. The
+    Laplacian has rounding errors relative to |s|^2, to which a loss adds it; in `FactoredMixture.derivatives`, they are
+    relative to the Laplacian itself.
     """
 
     centre: Float[Array, " d"]
     parabolas: Float[Array, "k monomials"]
     """Log densities of the components: coefficients of 1, y_i, and y_i y_j with i <= j."""
     sums: Float[Array, "rows k"]
-    """Of each component: 1, s_k at the centre, entries of -P_k, and coefficients of |s_k|^2 - tr P_k."""
+    """For each component: 1, s_k at the centre, entries of -P_k, and coefficients of |s_k|^2 - tr P_k."""
 
     @classmethod
     def of(cls, mixture: FactoredMixture, centre: Float[Array, " d"] | None = None) -> "MixturePolynomials":
-        """Those of a mixture, counted from its mean or from another point near it."""
+        """The polynomials of a mixture, in coordinates relative to its mean or to another point `centre` near it."""
         log_scales, means, P, traces = mixture
         upper = np.triu_indices(means.shape[1])
         centre = jax.nn.softmax(log_scales) @ means if centre is None else centre
@@ -214,7 +216,7 @@ class _Components(NamedTuple):
     def mixed(self):
         """Responsibilities, score of the mixture, deviations of the components' scores from it and their squares."""
         r = jax.nn.softmax(self.logs, axis=0)
-        s = (r[:, None] * self.scores).sum(axis=0)  # as a matrix product it would not be fused, and slower
+        s = (r[:, None] * self.scores).sum(axis=0)  # a matrix product would not be fused, and would be slower
         # for distant points the deviation of a component with zero responsibility can overflow; it is set to zero
         deviations = jnp.where(r[:, None] > 0, self.scores - s, 0.0)
         return r, s, deviations, (deviations**2).sum(axis=1)
@@ -232,9 +234,9 @@ def _forward(mixture: FactoredMixture, y: Float[Array, "n d"]):
 def _backward(saved: tuple[FactoredMixture, Float[Array, "n d"]], gradient: Derivatives):
     """The gradient with respect to the mixture and the points, given that with respect to score and Laplacian.
 
-    With g_s and g_l the latter, the score of component k gets r_k (g_s + 2 g_l (s_k - s)), and its log density
-    r_k (c_k - sum_j r_j c_j) with c_k = g_s'(s_k - s) + g_l (|s_k - s|^2 - tr P_k). Automatic differentiation would
-    take several times as long, and memory for all intermediate values.
+    With g_s and g_l the gradients of score and Laplacian, the score of component k gets r_k (g_s + 2 g_l (s_k - s)),
+    and its log density gets r_k (c_k - sum_j r_j c_j) with c_k = g_s'(s_k - s) + g_l (|s_k - s|^2 - tr P_k). Automatic
+    differentiation would take several times as long, and memory for all intermediate values.
     """
     mixture, y = saved
     residuals, scores, _ = parts = mixture.components(y)

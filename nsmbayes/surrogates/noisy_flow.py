@@ -1,4 +1,4 @@
-"""A flow with the noise on x as an input, for losses summed over noise levels."""
+"""A normalising flow with the noise on x as an input, for losses summed over noise levels."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from nsmbayes.surrogates.maf import affine_autoregressive, flow_log_prob, requir
 from nsmbayes.surrogates.mdn import MixtureDensityNetwork, init_mixture_density_network
 from nsmbayes.surrogates.scaling import Standardiser, squash
 
-_RESOLVED = 0.01  # noise below this fraction of the spread of x given theta is only roughly distinguished from none
+_RESOLVED = 0.01  # noise below this fraction of the spread of x given theta is hardly distinguished from no noise
 _FLOOR = 0.01  # smallest scale of a transform
 
 
@@ -33,9 +33,9 @@ class NoisyFlow(Density):
     """log q_N(x | theta), the density of x plus Gaussian noise, for noise of any covariance N in standardised x.
 
     The base is a conditional Gaussian with mean m and covariance S, both networks of theta. It is smoothed exactly:
-    with K K' = S + N, v = K^-1 (z - m) is standard normal if x given theta is Gaussian, whatever the noise. Affine
+    with K K' = S + N, v = K^-1 (z - m) is standard normal if x given theta is Gaussian, for any noise. Affine
     autoregressive transforms of v (see `MaskedAutoregressiveFlow`) model the deviation from a Gaussian. Their inputs
-    are theta, squashed, and the fraction of the variance of v that is noise, the matrix K^-1 N K^-T. Everything is
+    are theta, squashed, and the fraction of the variance of v that is noise, the matrix K^-1 N K^-T. All parts are
     trained on noisy simulations.
     """
 
@@ -83,9 +83,9 @@ class NoisyFlow(Density):
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, " d_seen"]) -> Float[Array, ""]:
         """-log q of a noisy simulation plus -log of the base density; z contains the simulation and its noise factor C.
 
-        Each part is trained by its own term: the base becomes the best Gaussian whatever the transforms do, and the
-        transforms learn the rest. With a common loss the transforms would compensate for a wrong base, which would then
-        never be corrected.
+        Each part is trained by its own term: the base becomes the best Gaussian regardless of the transforms, and the
+        transforms learn the rest. With a common loss, the transforms would compensate for a wrong base, which would
+        then never be corrected.
         """
         d = len(self.scale_x.scale)
         placed = self.placed(t, z[d:].reshape(d, d))
@@ -128,9 +128,10 @@ def _noise_inputs(F: Float[Array, "d d"]) -> Float[Array, " k"]:
 class _Jet(NamedTuple):
     """Functions of y with their gradients and Laplacians at n points; arrays that are constant in y have one column.
 
-    They pass through the flow together, so no Hessian is computed: automatic differentiation would compute all of it,
-    and only its trace is needed. The components of the gradient are separate arrays, because XLA would otherwise
-    recompute their common parts for each. Points are on the last axis, which vectorises best.
+    Values, gradients and Laplacians pass through the flow together, so no Hessian is computed: automatic
+    differentiation would compute the full Hessian, but only its trace is needed. The components of the gradient are
+    separate arrays, because otherwise XLA would recompute their common parts for each. Points are on the last axis,
+    which vectorises best.
     """
 
     value: Float[Array, "width n"]
@@ -151,7 +152,7 @@ class _Jet(NamedTuple):
         h = jnp.tanh(self.value)
         slope = 1 - h**2
         gradient = [slope * g for g in self.gradient]
-        # not slope times squares: for distant points the slope is zero and a square may be infinite
+        # not slope times squares: for distant points the slope is zero and a square can be infinite
         return _Jet(h, gradient, slope * self.laplacian - 2 * h * _dot(gradient, self.gradient))
 
     def log_scale(self) -> "_Jet":
@@ -222,10 +223,10 @@ def init_noisy_flow(
         hidden: width of the hidden layers of the transforms.
         base_hidden: widths of the hidden layers of the base.
         floor: smallest standard deviation of the base.
-        ceiling: largest diagonal entry of its covariance factor.
+        ceiling: largest diagonal entry of the covariance factor of the base.
         levels: the smallest and the largest noise level in training.
         transforms: number of autoregressive transforms.
-        depth: number of hidden layers of each.
+        depth: number of hidden layers of each transform.
     """
     d_x, d_theta = len(scale_x.scale), len(scale_theta.scale)
     require_several_dimensions(d_x)

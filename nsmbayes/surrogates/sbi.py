@@ -1,6 +1,6 @@
-"""Surrogates as sbi builds them, in JAX: a mixture density network with ReLU layers, and affine transforms.
+"""The density estimators of sbi, in JAX: a mixture density network with ReLU layers, and affine transforms.
 
-`SbiMDN` and `SbiMAF` tell what such a surrogate is made of, so that one can be saved, and loaded without torch.
+`SbiMDN` and `SbiMAF` describe the architecture, so that a converted surrogate can be saved, and loaded without torch.
 """
 
 import itertools
@@ -37,14 +37,14 @@ class Affine(eqx.Module):
 
 
 class Embedding(eqx.Module):
-    """What sbi's networks see of standardised theta: itself, or the output of plain layers."""
+    """The embedding of standardised theta in sbi's networks: theta itself, or the output of dense layers."""
 
     layers: tuple[Affine, ...] = ()
     activations: tuple[str, ...] = eqx.field(static=True, default=())
-    """What follows each layer: a name in `EMBEDDING_ACTIVATIONS`."""
+    """The activation after each layer: a name in `EMBEDDING_ACTIVATIONS`."""
 
     def __call__(self, t: Float[Array, " d_theta"]) -> Float[Array, " out"]:
-        """The network's input."""
+        """The embedded theta, which is the input of the density estimator."""
         for layer, name in zip(self.layers, self.activations, strict=True):
             t = EMBEDDING_ACTIVATIONS[name](layer(t))
         return t
@@ -60,14 +60,14 @@ EMBEDDING_ACTIVATIONS = {
     "silu": jax.nn.silu,
     "leaky_relu": jax.nn.leaky_relu,
 }
-"""Activations of theta: they need no derivatives in x."""
+"""Activations for the embedding of theta, which needs no derivatives in x."""
 
 
 class SbiMixture(MixtureDensity):
     """sbi's mixture density network: ReLU layers of theta, then weights, means and precisions of K Gaussians.
 
     With A_k upper triangular, sbi's components have the precision P_k = A_k' A_k + epsilon I but are normalised by
-    det A_k, so the density integrates to one only approximately. We keep that: log_prob agrees with sbi's.
+    det A_k, so the density integrates to one only approximately. This is kept, so that log_prob agrees with sbi's.
     """
 
     hidden: tuple[Affine, ...]
@@ -148,7 +148,7 @@ class Chain(eqx.Module):
 
 
 class _Adopted(SurrogateConfig):
-    """A surrogate that was trained elsewhere: `build` gives its shape, for saved numbers to fill, and nothing else."""
+    """A surrogate that was trained elsewhere: `build` only creates a template, to be filled with saved numbers."""
 
     trainable: ClassVar[bool] = False
 
@@ -166,7 +166,7 @@ class _Adopted(SurrogateConfig):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class SbiMDN(_Adopted):
-    """What an `SbiMixture` is made of: widths of its layers, number of components, and sbi's epsilon."""
+    """The architecture of an `SbiMixture`: widths of its layers, number of components, and sbi's epsilon."""
 
     kind: ClassVar[str] = "sbi-mdn"
 
@@ -184,7 +184,7 @@ class SbiMDN(_Adopted):
 
     @classmethod
     def of(cls, density: SbiMixture) -> "SbiMDN":
-        """What a converted density is made of."""
+        """The architecture of a converted density."""
         return cls(
             hidden=tuple(len(layer.b) for layer in density.hidden),
             components=len(density.logits.b),
@@ -194,7 +194,7 @@ class SbiMDN(_Adopted):
         )
 
     def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
-        """A mixture of this shape, with zeros in place of weights."""
+        """A mixture of this architecture, with zeros instead of weights."""
         del key, noise
         d, K, width = len(scalers.x.scale), self.components, self.hidden[-1]
         embedding = self._embedding(len(scalers.theta.scale), self.embedding, self.activations)
@@ -215,7 +215,7 @@ class SbiMDN(_Adopted):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class SbiMAF(_Adopted):
-    """What a flow of sbi is made of: its transforms in their order, the width of their layers and their number."""
+    """The architecture of a flow of sbi: its transforms in order, and the width and number of their layers."""
 
     kind: ClassVar[str] = "sbi-maf"
 
@@ -236,7 +236,7 @@ class SbiMAF(_Adopted):
 
     @classmethod
     def of(cls, flow: MaskedAutoregressiveFlow) -> "SbiMAF":
-        """What a converted flow is made of."""
+        """The architecture of a converted flow."""
         chain: Chain = flow.transform
         first = next(part for part in chain.parts if isinstance(part, MaskedAffine))
         return cls(
@@ -249,7 +249,7 @@ class SbiMAF(_Adopted):
         )
 
     def build(self, key: PRNGKeyArray, scalers: Scalers, *, noise: tuple[float, float] | None = None) -> Density:
-        """A flow of this shape, with zeros in place of weights."""
+        """A flow of this architecture, with zeros instead of weights."""
         del key, noise
         d, d_theta, width = len(scalers.x.scale), len(scalers.theta.scale), self.hidden
         context = self.embedding[-1] if self.embedding else d_theta
@@ -267,7 +267,7 @@ class SbiMAF(_Adopted):
 
 
 def sbi_flow(chain: Chain, scalers: Scalers) -> MaskedAutoregressiveFlow:
-    """A flow of sbi's transforms: theta is not squashed, and scales have no floor beside sbi's epsilon."""
+    """A flow of sbi's transforms: theta is not squashed, and scales have no floor except sbi's epsilon."""
     return MaskedAutoregressiveFlow(
         transform=chain,
         scale_x=scalers.x,
@@ -280,7 +280,7 @@ def sbi_flow(chain: Chain, scalers: Scalers) -> MaskedAutoregressiveFlow:
 
 
 def config_of(density: Density) -> SbiMDN | SbiMAF:
-    """What a density of sbi is made of."""
+    """The architecture of a density that was converted from sbi."""
     if isinstance(density, SbiMixture):
         return SbiMDN.of(density)
     if isinstance(density, MaskedAutoregressiveFlow) and isinstance(density.transform, Chain):

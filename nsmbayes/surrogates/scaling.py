@@ -1,4 +1,4 @@
-"""Elementwise standardisation of network inputs: z = f((x - centre) / scale), f the identity or asinh."""
+"""Elementwise standardisation of network inputs: z = f((x - centre) / scale), where f is the identity or asinh."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,20 +22,20 @@ def squash(t: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
 
 
 class Standardiser(eqx.Module):
-    """z = (x - centre) / scale, or asinh of that, for tails so heavy that a linear map leaves most data near zero."""
+    """z = (x - centre) / scale, or asinh of this for very heavy tails, where a linear map puts most data near zero."""
 
     centre: Float[Array, " d"]
     scale: Float[Array, " d"]
     asinh: bool = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
-        """Standardised values."""
+        """The standardised values of x."""
         s = jnp.clip((x - self.centre) / self.scale, -_FAR, _FAR)
         return jnp.arcsinh(s) if self.asinh else s
 
     @double_precision
     def standardise(self, x: Float[np.ndarray, "*batch d"]) -> Float[np.ndarray, "*batch d"]:
-        """Standardised values of NumPy data, computed in double precision."""
+        """The standardised values of a NumPy array, computed in double precision."""
         return np.asarray(self(jnp.asarray(x)))
 
     def slopes(self, x: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
@@ -59,7 +59,7 @@ class Standardiser(eqx.Module):
 
 @double_precision
 def fit_standardiser(x: Float[np.ndarray, "m d"], kind: str, name: str) -> Standardiser:
-    """Standardiser of the columns of `x`; `name` is the name of `x` in error messages.
+    """The standardiser of the columns of `x`; `name` is the name of `x` in error messages.
 
     "robust" uses the median and the MAD (the standard deviation if more than half the entries of a column are tied),
     "robust-asinh" adds asinh, "zscore" uses the mean and standard deviation, "none" is the identity.

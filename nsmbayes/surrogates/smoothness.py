@@ -17,7 +17,7 @@ _TOLERANCE = 1e-3
 
 @double_precision
 def require_smooth(density: Density, theta: Float[np.ndarray, "m d_theta"], x: Float[np.ndarray, "m d_x"]) -> None:
-    """Refuse a density whose score has jumps, such as that of a spline flow or a ReLU network.
+    """Raise an error for a density whose score has jumps, such as that of a spline flow or a ReLU network.
 
     Along lines through simulations, the integral of the second derivative of log q must equal the change of the first.
     If the first derivative jumps, the second one from automatic differentiation misses the jump.

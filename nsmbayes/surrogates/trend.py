@@ -1,7 +1,7 @@
-"""A linear trend: what of x is linear in theta with Gaussian noise, fitted in closed form before a network is trained.
+"""A linear trend: the part of x that is linear in theta with Gaussian noise, fitted in closed form before training.
 
-With many parameters and columns a network learns even a linear mean only up to the noise of its thousands of weights.
-Around a trend it has only to learn what is left.
+With many parameters and columns, a network learns even a linear mean only up to the noise of its thousands of weights.
+With a trend, the network only has to learn the residuals.
 """
 
 import math
@@ -15,13 +15,13 @@ from jaxtyping import Array, Float
 
 from nsmbayes._internal.precision import double_precision
 
-BOUND = 60.0  # of each standardised parameter in the trend: linear over the bulk of the prior, and bounded
+BOUND = 60.0  # bound on each standardised parameter in the trend, which is linear over the bulk of the prior
 
 
 class Trend(eqx.Module):
     """The map r -> z = intercept + slope s(t) + L r, with s(t) = bound tanh(t / bound), in standardised coordinates.
 
-    It is fixed when a network is trained, and the network is that of r.
+    The trend is fixed during training, and the network models r.
     """
 
     intercept: Float[Array, " d_x"]
@@ -32,16 +32,16 @@ class Trend(eqx.Module):
 
     @classmethod
     def blank(cls, d_x: int, d_theta: int) -> Self:
-        """No trend at all."""
+        """An identity map, i.e. no trend; used as a template for loading saved numbers."""
         return cls(jnp.zeros(d_x), jnp.zeros((d_x, d_theta)), jnp.eye(d_x), jnp.eye(d_x), jnp.asarray(BOUND))
 
     def at(self, t: Float[Array, " d_theta"]) -> Float[Array, " d_x"]:
-        """Where the trend is, for standardised theta."""
+        """The value of the trend (at r = 0) for standardised theta."""
         return self.intercept + self.slope @ bounded(t, self.bound)
 
     @double_precision
     def losses(self, t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) -> Float[np.ndarray, " m"]:
-        """-log of the Gaussian density that it is without a network."""
+        """-log of the Gaussian density of the trend alone, with standard normal r."""
         around = (z - jax.vmap(self.at)(jnp.asarray(t))) @ self.inverse.T
         return np.asarray(0.5 * (around**2).sum(axis=1) + self.log_det + 0.5 * z.shape[1] * math.log(2 * math.pi))
 
@@ -52,15 +52,15 @@ class Trend(eqx.Module):
 
 
 def bounded(t: Float[Array, "*batch d_theta"], bound: Float[Array, ""] | float) -> Float[Array, "*batch d_theta"]:
-    """bound tanh(t / bound)."""
+    """bound tanh(t / bound), which is nearly t for small t."""
     return bound * jnp.tanh(t / bound)
 
 
 @double_precision
 def fit_trend(t: Float[np.ndarray, "m d_theta"], z: Float[np.ndarray, "m d_x"]) -> Trend:
-    """The trend by least squares.
+    """The trend fitted by least squares.
 
-    Columns that are linearly dependent get a little variance, so that L is regular.
+    Linearly dependent columns get a little variance, so that L is regular.
 
     Example:
         >>> import numpy as np

@@ -26,7 +26,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (GNK, SIR, RADIO, GAUSSIAN
 
 
 def register(task: Task) -> Task:
-    """Make a task of your own known to `get`, and so to `nsmbayes reproduce`."""
+    """Add your own task to those that `get` and `nsmbayes reproduce` know."""
     if not isinstance(task, Task):
         raise InputError(f"`task` must be a Task; got {type(task).__name__}.")
     if task.name in TASKS:

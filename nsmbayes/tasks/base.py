@@ -57,10 +57,10 @@ class Contaminate(Protocol):
         fraction: float,
         rng: np.random.Generator,
     ) -> tuple[Float[np.ndarray, "n d_x"], Bool[np.ndarray, " n"]]:
-        """Contaminate `clean`.
+        """Contaminate `clean`; return the observations and a mask of the contaminated rows.
 
-        `keys[i]` is the key that simulated `clean[i]`. A contamination of something that x does not show, such as the
-        epidemic behind its summaries, repeats the simulation with it.
+        `keys[i]` is the key that simulated `clean[i]`. A contamination of something that x does not contain, such as
+        the epidemic behind its summaries, uses this key to repeat the simulation.
         """
         ...
 
@@ -212,14 +212,14 @@ class _TaskSimulator(Simulator):
         return self._simulate_many(keys, np.asarray(theta))
 
     def identity(self) -> tuple[SimulateMany]:
-        """The function."""
+        """The function that simulates, for the fingerprint of a campaign."""
         return (self._simulate_many,)
 
 
 def all_at_once(
     simulate_one: Callable[[Key[Array, ""], Float[Array, " d_theta"]], Float[Array, " d_x"]],
 ) -> SimulateMany:
-    """Vectorise a simulator of ONE observation that JAX can trace. Each number of rows is compiled separately."""
+    """Vectorise a simulator of ONE observation that JAX can trace. Every number of rows needs its own compilation."""
     vectorised = jax.jit(jax.vmap(simulate_one))
 
     def simulate_many(keys, theta, *, progress=False):
@@ -232,12 +232,12 @@ def all_at_once(
 def in_chunks(simulate_rows: Callable[[Key[Array, " size"], Any, Any], Any], *, size: int) -> Callable[..., Any]:
     """Run a simulator of `size` rows on any number of rows, chunk by chunk.
 
-    Memory is needed for one chunk only, and one compilation serves any number of rows. The last chunk is padded with
+    Only one chunk is in memory at a time, and one compilation serves any number of rows. The last chunk is padded with
     copies of its first row.
 
     Args:
         simulate_rows: `(keys, theta, wanted) -> arrays` with one row per row of theta, made of functions that are
-            compiled with `jax.jit`. Rows that are not `wanted` are discarded, so it may skip them.
+            compiled with `jax.jit`. Rows that are not `wanted` are discarded, so the function may skip them.
         size: rows per chunk.
     """
 

@@ -1,7 +1,7 @@
-"""Huber contamination: a fraction of the observations is replaced by something the model did not produce.
+"""Huber contamination: a fraction of the observations is replaced by values that are not draws of the model.
 
-Every kind is a pure function of NumPy arrays. It takes the clean observations, one per row, and a random generator. It
-returns the contaminated observations and a mask of the contaminated rows.
+Every contamination is a pure function of NumPy arrays. It takes the clean observations, one per row, and a random
+generator. It returns the contaminated observations and a mask of the contaminated rows.
 """
 
 from typing import Any

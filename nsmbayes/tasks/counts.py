@@ -1,8 +1,8 @@
 """Binomial and Poisson counts, each from ONE uniform number: fast when vectorised, and without rejections.
 
-A count is the k at which the running sum of the probabilities exceeds u. The sum starts at the mode and visits
+A count is the k at which the running sum of the probabilities exceeds u. The sum starts at the mode and continues with
 mode + 1, mode - 1, mode + 2, ... so that it ends after a few standard deviations; a sum from zero could need as many
-steps as there are people. JAX can trace the functions; call them with 64-bit floats. Counts are whole numbers stored as
+steps as there are people. JAX can trace the functions; call them with 64-bit floats. Counts are integers stored as
 floats.
 """
 
@@ -14,7 +14,7 @@ from jax.lax import lgamma
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
-# Beyond this hazard nobody is left: no uniform u is below exp(-600).
+# Above this hazard everybody has the event: no uniform u is below exp(-600).
 _CERTAIN = 600.0
 _TINY = 1e-300
 

@@ -1,7 +1,7 @@
 """The quantile function of the g-and-k distribution, and its exact density, by numerical inversion.
 
-The density is what a surrogate should learn. The functions are for ONE point, and JAX can trace them; call them with
-64-bit floats. The symbols are those of `nsmbayes.tasks.gnk`.
+A surrogate should learn this density. The functions are for ONE point, and JAX can trace them; call them with 64-bit
+floats. The symbols are those of `nsmbayes.tasks.gnk`.
 """
 
 from typing import NamedTuple
@@ -138,7 +138,7 @@ def laplacian(theta: Float[Array, "4"], x: Float[Array, ""]) -> Float[Array, ""]
 def smoothed_log_prob(theta: Float[Array, "4"], x: Float[Array, ""], h: Float[Array, ""]) -> Float[Array, ""]:
     """The log density of x + h e with a standard normal e, `log integral of N(x; G(u), h^2) phi(u) du`, for h > 0.
 
-    By the trapezoidal rule with steps of 0.001, which is accurate where h is many times |G'(u)| / 1000 at G(u) = x.
+    It uses the trapezoidal rule with steps of 0.001, which is accurate if h is many times |G'(u)| / 1000 at G(u) = x.
     """
     return jax.nn.logsumexp(_smoothed_terms(theta, x, h)[0]) + jnp.log(_STEP) - jnp.log(2 * jnp.pi * h)
 

@@ -68,10 +68,10 @@ def simulate_one(key: Key[Array, ""], theta: Float[Array, "5"]) -> Float[Array, 
 def log_prob(theta: Float[Array, "5"], x: Float[Array, "5"]) -> Float[Array, ""]:
     """The log density of one patient's observations, `log integral of phi(eta) prod_j N(x_j; f_j(eta), sigma^2)`.
 
-    By the trapezoidal rule in z, where `k = sigma / (omega T) log(1 + exp(omega z))` is the rate and T^2 = sum_j t_j^2.
-    Since |df_j / dk| <= t_j, neither eta nor the vector of all f_j / sigma changes faster than z, for any theta, so a
-    few nodes suffice: the error decreases exponentially with their number. In eta itself the product can be a hundred
-    times narrower than phi. The nodes do not depend on x.
+    It uses the trapezoidal rule in z, where `k = sigma / (omega T) log(1 + exp(omega z))` is the rate and
+    T^2 = sum_j t_j^2. Since |df_j / dk| <= t_j, neither eta nor the vector of all f_j / sigma changes faster than z,
+    for any theta. So a few nodes suffice: the error decreases exponentially with their number. As a function of eta,
+    the product can be a hundred times narrower than phi. The nodes do not depend on x.
 
     Example:
         >>> theta = jnp.log(jnp.array([1.5, 2.8, 32.0, 0.3, 0.15]))
@@ -84,7 +84,7 @@ def log_prob(theta: Float[Array, "5"], x: Float[Array, "5"]) -> Float[Array, ""]
     log_unit = log_sigma - log_omega - 0.5 * math.log((TIMES**2).sum())
     reach = _REACH * omega + _BEYOND
     low, high = (_inverse_softplus(jnp.exp(log_k + side * reach - log_unit)) / omega for side in (-1, 1))
-    # If the nodes do not reach `high`, patients beyond them are neglected: at the true parameters those with eta > 7.
+    # If the nodes do not reach `high`, patients beyond them are neglected: at the true parameters, those with eta > 7.
     step = jnp.minimum((high - low) / (_NODES - 1), _STEP)
     v = omega * (low + step * jnp.arange(_NODES))
     log_rates = log_unit + jnp.log(jax.nn.softplus(v))

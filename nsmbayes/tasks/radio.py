@@ -6,9 +6,9 @@ Poisson process of a constant rate, and `gain_l ~ CN(0, B G0 exp(-delay_l / deca
 transform of Y is the series y(t) in the time domain, and x contains the logarithms of its temporal moments.
 Inference uses theta = (log G0, log decay, log rate, log noise), in seconds and inverse seconds.
 
-The paper leaves three things open. Its gains lack the factor B, without which the noise would hide the signal. Delays
-end at 1 / df = 200 ns: a later arrival could not be distinguished from an earlier one. The moments are sums over the K
-times of the discrete transform, for which j = 0 is exact by Parseval's theorem.
+The paper does not specify three things. Its gains lack the factor B, without which the noise would hide the signal.
+Here delays end at 1 / df = 200 ns: a later arrival could not be distinguished from an earlier one. The moments are sums
+over the K times of the discrete transform, for which j = 0 is exact by Parseval's theorem.
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from nsmbayes.tasks.contamination import choose_outliers
 B = 4e9
 """Bandwidth in Hz."""
 K = 801
-"""Number of frequencies, and so of times."""
+"""Number of frequencies, which is also the number of times."""
 DF = B / (K - 1)
 """Distance between two frequencies in Hz; y(t) is periodic with period 1 / DF seconds."""
 TIMES = np.arange(K) / (K * DF)
@@ -48,9 +48,9 @@ class ObservedSeries(NamedTuple):
     """The series whose moments `Task.observe` returns."""
 
     series: Complex[np.ndarray, "n 801"]
-    """What the receivers recorded."""
+    """The recorded series."""
     clean: Complex[np.ndarray, "n 801"]
-    """What they would have recorded without faults."""
+    """The series that would have been recorded without faults."""
     is_outlier: Bool[np.ndarray, " n"]
     """Which receivers were faulty and recorded only their own noise."""
 
@@ -68,8 +68,8 @@ def _turns(delays: Float[Array, "*L"]) -> Complex[Array, "*L"]:
 def _power_sums(z: Complex[Array, " L"], gains: Complex[Array, " L"]) -> Complex[Array, "801"]:
     """`sum_l gains_l z_l^k` for k = 0, ..., K - 1.
 
-    With k = 32 a + b the power is a product of one factor for a and one for b, and the sum over l a product of two
-    small matrices, (26 x L) and (L x 32).
+    With k = 32 a + b, the power is a product of a factor for a and a factor for b, and the sum over l is a product of
+    two small matrices, (26 x L) and (L x 32).
     """
     fine, z_32 = _powers(z, jnp.ones_like(z), _FINE)
     coarse, _ = _powers(z_32, gains, _COARSE)

@@ -27,12 +27,12 @@ from nsmbayes.tasks.counts import binomial, poisson
 N = 1000
 """Number of people."""
 T = 150
-"""Number of steps, and so of reports."""
+"""Number of steps, which is also the number of reports."""
 RETENTION = 0.5
 """The fraction of cases that an undercounted epidemic keeps."""
 
 _UNDERCOUNTED = 0.05
-# At this rate everybody is infected, or recovers, within one step.
+# At this rate, everybody is infected or recovers within one step.
 _FASTEST = 1e6
 _CHUNK = 512
 

@@ -1,4 +1,4 @@
-"""Fitting networks to simulations."""
+"""Training of networks on simulations."""
 
 from nsmbayes.training.augmentation import correlated_noise, independent_noise
 from nsmbayes.training.density import fit_density

@@ -10,11 +10,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from nsmbayes._internal.linalg import cholesky
 from nsmbayes.training.loop import Augment
 
-_SCALES = (0.03, 1.0)  # scales of future observations that the network is trained for, in units of the simulations
+_SCALES = (0.03, 1.0)  # range of scales of future observations covered by training, in units of the simulations
 _NOISE_FREE = 1 / 8  # fraction of the simulations without noise, for correlated noise
 
 
-@functools.cache  # a new function object would be compiled again
+@functools.cache  # a new function object would be compiled again each time
 def independent_noise(low: float, high: float) -> Augment:
     """Replace z by (z + h e, h), with e standard normal and h a level between `low` and `high` times column scales."""
 

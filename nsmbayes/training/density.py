@@ -1,4 +1,4 @@
-"""Training of a density by maximum likelihood; where x is nearly linear in theta, around its linear trend."""
+"""Training of a density by maximum likelihood; around a linear trend if x is nearly linear in theta."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +18,9 @@ from nsmbayes.training.settings import TrainingSettings
 from nsmbayes.training.sharing import SharingNetwork
 from nsmbayes.training.stream import Stream
 
-_NEARLY_LINEAR = 1.0  # nats by which the trend alone may be worse than a network, for both to be tried together
-_SIMPLER = 2.0  # standard errors by which a network around it has to be better than the trend alone
-_PENALTY = 0.1  # on what is trained around a trend: zero is the trend alone, and what it explains should stay so
+_NEARLY_LINEAR = 1.0  # nats by which the trend alone may be worse than a network for trying a network around the trend
+_SIMPLER = 2.0  # standard errors by which a network around the trend must be better than the trend alone
+_PENALTY = 0.1  # weight decay of a network around a trend: zero weights give the trend alone
 
 
 def fit_density(
@@ -35,15 +35,17 @@ def fit_density(
     devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> tuple[Density, TrainingHistory]:
-    """Train `initial` on standardised simulations; of several densities the one that is best on held-out ones.
+    """Train `initial` on standardised simulations; among several candidates, return the best on held-out simulations.
 
-    A mixture density network with factors of the precision is trained as what its components share and what each has
-    of its own (`training.sharing`). With many columns it learns a linear mean badly: it is trained a second time around
-    the linear trend of the simulations, if that trend alone is not much worse than the first network. The trend alone,
-    with Gaussian noise, is the third density where all are judged by the same simulations, and is preferred to a
-    network around it that is not clearly better. The history is that of the
-    network that is kept, and ends with the trend if that is better than its network; it says so if either training was
-    interrupted. With `stream`, its simulations are trained on, and `t` and `z` are some of them.
+    A mixture density network with factors of the precision is trained as the sum of a part shared by all components and
+    a part for each component (`training.sharing`). With many columns, such a network learns a linear mean badly. So it
+    is trained a second time around the linear trend of the simulations, if the trend alone is not much worse than the
+    first network. The trend alone, with Gaussian noise, is a third candidate if all candidates are compared on the same
+    simulations; it is preferred to a network around it that is not clearly better.
+
+    The history is that of the network that is kept, and ends with the trend if the trend is better than its network. It
+    is marked as interrupted if either training was interrupted. With `stream`, training uses the simulations of the
+    stream, and `t` and `z` are some of them.
     """
 
     def train(network: Density, settings: TrainingSettings) -> tuple[Density, TrainingHistory]:
@@ -76,7 +78,7 @@ def fit_density(
 
 
 def _ending(history: TrainingHistory, train_loss: float, validation_loss: float) -> TrainingHistory:
-    """With one more entry, which is the best."""
+    """The history with one more entry, which is marked as the best."""
     return replace(
         history,
         train_loss=np.append(history.train_loss, train_loss),

@@ -1,4 +1,4 @@
-"""Fit a network to simulations: minibatches, early stopping, one jitted scan per epoch."""
+"""Training of a network on simulations: minibatches, early stopping, one jitted scan per epoch."""
 
 import time
 from abc import abstractmethod
@@ -38,7 +38,7 @@ _final: ContextVar[bool] = ContextVar("interrupts_are_final", default=False)
 
 @contextmanager
 def interrupts_are_final() -> Iterator[None]:
-    """Within, Ctrl-C ends training with KeyboardInterrupt: for callers that would go on with a half-trained network."""
+    """In this context, Ctrl-C raises KeyboardInterrupt, for callers that cannot use a half-trained network."""
     token = _final.set(True)
     try:
         yield
@@ -47,13 +47,13 @@ def interrupts_are_final() -> Iterator[None]:
 
 
 class BatchLoss(eqx.Module):
-    """A loss of a whole batch, for objectives that are not a mean over simulations. Arrays in it are not trained."""
+    """The loss of a whole batch, for objectives that are not a mean over simulations. Its arrays are not trained."""
 
     @abstractmethod
     def __call__(
         self, model: Any, theta: Float[Array, "batch d_theta"], x: Float[Array, "batch *x"], key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """The loss of a batch; `key` changes in every step, and is always the same for the validation set."""
+        """The loss of a batch; `key` changes in every step, but is always the same for the validation set."""
 
 
 class Stopped(StrEnum):
@@ -94,14 +94,15 @@ def fit(
     devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> tuple[Model, TrainingHistory]:
-    """Minimise the mean of `loss(model, theta_i, x_i)` over the simulations; return the best model on held-out ones.
+    """Minimise the mean of `loss(model, theta_i, x_i)` over simulations; return the best model on held-out simulations.
 
-    With `augment` the loss gets augment(key, x) instead of x: a new one in every batch, a fixed one for the held-out
-    simulations. With a `BatchLoss`, minimise the loss of random batches instead. With `stream`, its simulations are
-    used instead of `theta` and `x`. With several `devices`, each has a part of every batch, and a copy of the model.
+    With `augment`, the loss gets augment(key, x) instead of x, with a new key in every batch and a fixed key for the
+    held-out simulations. With a `BatchLoss`, minimise the loss of random batches instead. With `stream`, use its
+    simulations instead of `theta` and `x`. With several `devices`, each has a part of every batch, and a copy of the
+    model.
 
-    Everything in `model` except its standardisers and trend is trained, in float32. Ctrl-C ends training and keeps the
-    best weights so far, with a warning; within `interrupts_are_final` it is raised.
+    All parts of `model` except its standardisers and trend are trained, in float32. Ctrl-C ends training and keeps the
+    best weights so far, with a warning; within `interrupts_are_final`, KeyboardInterrupt is raised instead.
     """
     key, key_split = jax.random.split(key)
     mesh = _mesh(devices, settings)
@@ -155,7 +156,7 @@ def fit(
             "for extreme simulations, and raise `validation_fraction` if there are few."
         )
     if mesh is not None:
-        best = jax.tree.map(np.asarray, best)  # from all devices to none
+        best = jax.tree.map(np.asarray, best)  # moves the weights from the devices to the host
     losses = np.asarray(history)
     typical = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
     return eqx.combine(best, frozen), TrainingHistory(
@@ -169,14 +170,14 @@ def fit(
 
 
 def held_out_rows(key: PRNGKeyArray, m: int, settings: TrainingSettings) -> Int[np.ndarray, " k"]:
-    """Which of m simulations in memory `fit` holds out, given the same key and settings."""
+    """The rows, among m simulations in memory, that `fit` holds out with the same key and settings."""
     return _split_rows(jax.random.split(key)[1], m, settings)[0]
 
 
 def _split_rows(
     key: PRNGKeyArray, m: int, settings: TrainingSettings
 ) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " rest"]]:
-    """The rows to hold out, and those to train on."""
+    """The held-out rows, and the rows to train on."""
     m_validation = max(1, round(m * settings.validation_fraction))
     if m - m_validation < 1:
         raise InputError(f"`theta` needs at least 2 simulations, one to train on and one to validate; got {m}.")
@@ -188,7 +189,7 @@ Losses = tuple[Float[Array, ""], Float[Array, ""]]
 
 
 def _mesh(devices: Sequence[Any] | None, settings: TrainingSettings) -> Mesh | None:
-    """The devices, if there are several."""
+    """A mesh of the devices; None for a single device."""
     if devices is None or len(devices) == 1:
         return None
     if not len(devices) or settings.batch_size % len(devices):
@@ -200,7 +201,7 @@ def _mesh(devices: Sequence[Any] | None, settings: TrainingSettings) -> Mesh | N
 
 
 class _InMemory:
-    """Simulations on the device, split into those to train on and those held out."""
+    """Simulations in the memory of the device, split into training and held-out simulations."""
 
     def __init__(self, theta: Any, x: Any, settings: TrainingSettings, key: PRNGKeyArray, augment: Augment | None):
         split = _split_rows(key, len(theta), settings)
@@ -243,10 +244,10 @@ class _InBlocks:
         epoch: int,
         mesh: Any,
     ) -> tuple[PyTree, optax.OptState, Losses]:
-        """One pass over the blocks to train on, then the validation loss over those held out."""
+        """One pass over the training blocks, then the validation loss over the held-out blocks."""
         sums = np.zeros((2, 2))  # of training and validation: losses times weights, and weights
         for number, block in enumerate(self.stream.training(epoch)):
-            if steps := len(block[0]) // min(settings.batch_size, self.m):  # a remainder smaller than a batch waits
+            if steps := len(block[0]) // min(settings.batch_size, self.m):  # a remainder below a batch is skipped
                 own = jax.random.fold_in(key, number)
                 params, state, value = _run_block(
                     params, state, fixed, loss, augment, settings, block, own, self.m, mesh
@@ -275,7 +276,7 @@ def run_epoch(
     key: PRNGKeyArray,
     mesh: Mesh | None = None,
 ) -> tuple[PyTree, optax.OptState, Losses]:
-    """One pass over the shuffled training set, then the validation loss. A remainder smaller than a batch waits."""
+    """One pass over the shuffled training set, then the validation loss. A remainder below a batch is skipped."""
     params, state, value = _pass(params, state, fixed, loss, augment, settings, train, key, len(train[0]), mesh)
     return params, state, (value, _validate(params, fixed, loss, validation))
 
@@ -292,8 +293,8 @@ def _pass(
     m: int,
     mesh: Mesh | None,
 ) -> tuple[PyTree, optax.OptState, Float[Array, ""]]:
-    """One pass over shuffled simulations, which are all or some of the m of an epoch."""
-    # The optimiser works on one flat vector: its update is then one fused loop instead of several per array.
+    """One pass over shuffled simulations: all or some of the m simulations of an epoch."""
+    # The optimiser works on one flat vector, so that its update is one fused loop instead of several per array.
     flat, unravel = ravel_pytree(params)
     optimiser, rows = settings.optimiser(m), len(train[0])
 
@@ -318,7 +319,7 @@ def _pass(
 
 
 def _validate(params: PyTree, fixed: PyTree, loss: PointLoss | BatchLoss, validation: Any) -> Float[Array, ""]:
-    """The mean loss of simulations that are held out."""
+    """The mean loss of held-out simulations."""
     if isinstance(loss, BatchLoss):
         return _batch_loss(params, fixed, loss, validation, jax.random.key(0))
     chunk = min(_VALIDATION_CHUNK, len(validation[0]))

@@ -1,4 +1,4 @@
-"""How a surrogate is trained."""
+"""Settings for training a surrogate."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,9 +11,9 @@ from nsmbayes.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How a surrogate is trained. The defaults are the paper's.
+    """Settings for training a surrogate. The defaults are those of the paper.
 
-    With schedule="cosine" the learning rate falls to zero over `max_epochs`.
+    With schedule="cosine", the learning rate falls to zero over `max_epochs`.
     """
 
     learning_rate: float = 5e-4
@@ -44,7 +44,7 @@ class TrainingSettings:
 
 
 def as_settings(settings: Any, default: TrainingSettings) -> TrainingSettings:
-    """`settings`, or the default for None."""
+    """Return `settings`, or `default` if it is None; raise `InputError` for other types."""
     if settings is None:
         return default
     return checks.instance(settings, "settings", TrainingSettings, "e.g. nsmbayes.TrainingSettings(max_epochs=100)")

@@ -1,4 +1,4 @@
-"""Simulations that are read a block at a time, since they do not fit into memory."""
+"""Simulations that do not fit into memory and are read block by block."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ Block = tuple[Float[np.ndarray, "rows d_theta"], Float[np.ndarray, "rows d_x"]]
 
 
 class Stream(ABC):
-    """Standardised simulations, a part of which is held out. Rows must be independent of one another."""
+    """Standardised simulations, some of which are held out. Rows must be independent of one another."""
 
     @property
     @abstractmethod
@@ -19,8 +19,8 @@ class Stream(ABC):
 
     @abstractmethod
     def training(self, epoch: int) -> Iterator[Block]:
-        """Those to train on, in an order that differs between epochs."""
+        """The blocks to train on, in an order that differs between epochs."""
 
     @abstractmethod
     def held_out(self) -> Iterator[Block]:
-        """The others."""
+        """The held-out blocks."""

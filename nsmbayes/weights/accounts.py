@@ -1,21 +1,20 @@
-"""Observations of which some are not the model's: each may be a draw of the model, or be left to its neighbours.
+"""The likelihood of observations with outliers: each is a draw of the model, or described by neighbouring outliers.
 
 Under a model q, all observations together have the density
 
     prod_i { p q(x_i) + (1 - p) r_i },
     r_i = { sum_{j != i} (1 - g_j) K(x_i - x_j) + b(x_i) } / { sum_{j != i} (1 - g_j) + 1 },
 
-with g_i = p q(x_i) / { p q(x_i) + (1 - p) r_i } the probability that row i is the model's, p their mean, K the mean of
-Gaussian kernels of several widths, and b a very wide Cauchy distribution for a row without neighbours: outliers are
-described by the other outliers. g and r determine each other; they are found by steps of expectation maximisation, in
-which r counts exp(-cost) times, and a last one in which it counts in full. A model that
-stretches to explain a group of outliers predicts rows in the gap before it that are not there, and pays for them; one
-that leaves out its own tail must describe scattered rows by their neighbours, and pays for that. Few outliers are more
-likely than many: k of them, at most half of the rows, have the prior probability exp(-cost k) / (1 + k), up to a
-constant, and with probability `clean` there are none.
+where g_i = p q(x_i) / { p q(x_i) + (1 - p) r_i } is the probability that row i is a draw of the model, p is the mean of
+the g_i, K is the mean of Gaussian kernels of several widths, and b is a very wide Cauchy distribution for a row without
+neighbours. So outliers are described by the other outliers. g and r determine each other; they are computed by steps of
+expectation maximisation in which r is multiplied by exp(-cost), and a last step with r itself. A model that stretches
+to explain a group of outliers predicts rows in the gap before the group, where there are none, so its likelihood falls.
+A model that leaves out its own tail must describe scattered rows by their neighbours, so its likelihood falls too. Few
+outliers are more likely than many: k outliers, at most half of the rows, have the prior probability
+exp(-cost k) / (1 + k), up to a constant, and with probability `clean` there are none.
 
-As a function of the parameter of q this is a likelihood that knows of outliers, and does not need to know which rows
-they are.
+As a function of the parameter of q, this is a likelihood that allows for outliers without knowing which rows they are.
 """
 
 import math
@@ -28,39 +27,39 @@ from nsmbayes._internal.parallel import in_threads
 from nsmbayes.scatter import LocationScatter
 
 _WIDTHS, _WIDE = (0.2, 0.8, 3.2), 10.0  # of the kernels, and of the Cauchy distribution, in robust scales
-_FAR = 1e6  # scales beyond which a place is no longer told from another
-_LEAST = 1e-300  # density
-_DOUBT = 0.3  # share of outliers that is assumed at first
+_FAR = 1e6  # in scales: coordinates are clipped there
+_LEAST = 1e-300  # smallest density
+_DOUBT = 0.3  # initial share of outliers
 _STEPS = 6  # of expectation maximisation
-_HALF, _BEYOND = 0.5, 2.0  # share of outliers from which on each costs so many nats more
-_CACHED = 20_000  # densities that are worked on at once, since a processor has them at hand
-_LOG_RANGE = 600.0  # nats, relative to a density of one in robust scales, that are told apart
+_HALF, _BEYOND = 0.5, 2.0  # above this share of outliers, each further outlier costs this many nats more
+_CACHED = 20_000  # densities computed at once, so that they fit into the processor's cache
+_LOG_RANGE = 600.0  # nats: log densities, relative to one in robust scales, are clipped there
 
 
 class Explained(NamedTuple):
-    """Observations under many models."""
+    """The observations under k models."""
 
     nats: Float[np.ndarray, " k"]
-    """The log density of all observations together under each of them, in robust scales."""
+    """The log density of all observations together under each model, in robust scales."""
     good: Float[np.ndarray, "k n"]
     """The probability that an observation is a draw of the model."""
 
 
 class Account(NamedTuple):
-    """What describes observations without a model: their neighbours."""
+    """The description of observations by their neighbours, without a model."""
 
     y: Float[np.ndarray, "n d"]
-    """The observations in coordinates whitened by location and scatter."""
+    """The observations, whitened by location and scatter."""
     kernels: Float[np.ndarray, "n n"]
     """K(y_i - y_j), with zeros on the diagonal; in single precision, since products with it take most of the time."""
     alone: Float[np.ndarray, " n"]
     """b(y_i)."""
     log_volume: float
-    """Of the unit of both densities, in units of x."""
+    """Log volume of one unit of the whitened coordinates, in units of x."""
 
     @classmethod
     def of(cls, x: Float[np.ndarray, "n d"], centre: LocationScatter) -> "Account":
-        """In coordinates whitened by location and scatter."""
+        """The account of observations `x`, whitened by location and scatter."""
         y = whitened(x, centre)
         kernels = kernels_between(y, y)
         np.fill_diagonal(kernels, 0)
@@ -70,11 +69,11 @@ class Account(NamedTuple):
 
     @property
     def beside(self) -> Float[np.ndarray, " n"]:
-        """The density of each observation, in robust scales, by all others: what is known without a model."""
+        """The kernel density of all other observations at each observation, in robust scales."""
         return np.maximum((self.kernels.sum(axis=1) + self.alone) / len(self.alone), _LEAST)
 
     def explain(self, log_q: Float[np.ndarray, "k n"], *, cost: float, clean: float) -> Explained:
-        """All observations under models that have these log densities, in units of x, at each of them.
+        """The observations under k models, given each model's log density at each observation, in units of x.
 
         Example:
             >>> from nsmbayes.scatter import fit_location_scatter
@@ -97,7 +96,7 @@ class Account(NamedTuple):
         others = _DOUBT * self.beside
         left = others / ((1 - _DOUBT) * q + others)  # 1 - g
         ours, theirs, total = np.empty_like(q), np.empty_like(q), left.sum(axis=1, keepdims=True)
-        for step in range(_STEPS + 1):  # both densities times the divisor of r, in place: this takes most of the time
+        for step in range(_STEPS + 1):  # both densities times the divisor of r; in place, since this is the slow part
             total = left.sum(axis=1, keepdims=True)
             share = (n - total + 0.5) / (n + 1)
             np.multiply(left, -share, out=ours)
@@ -121,18 +120,18 @@ class Account(NamedTuple):
 
 
 def beside_outliers(y: Any, others: Any, left: Any, xp: Any = np) -> Any:
-    """The density of rows y, in robust scales, by others that are outliers with probabilities `left`."""
+    """r at rows y, in robust scales, if the rows `others` are outliers with probabilities `left`."""
     sums = kernels_between(y, others, xp) @ left + density_alone(y, xp)
     return xp.maximum(sums / (left.sum() + 1), _LEAST)
 
 
 def whitened(x: Float[np.ndarray, "n d"], centre: LocationScatter) -> Float[np.ndarray, "n d"]:
-    """Observations in robust scales."""
+    """Observations whitened by location and scatter, i.e. in robust scales."""
     return np.clip((x - np.asarray(centre.location)) @ np.asarray(centre.inverse).T, -_FAR, _FAR)
 
 
 def kernels_between(y: Any, others: Any, xp: Any = np) -> Any:
-    """K(y_i - y_j), a density of unit mass, of rows y and others; `xp` is NumPy or jax.numpy."""
+    """K(y_i - y_j) for rows y_i of `y` and y_j of `others`, a normalised density; `xp` is NumPy or jax.numpy."""
     d = y.shape[1]
     squares = sum(xp.square(y[:, j, None] - others[:, j]) for j in range(d))
     parts = [xp.exp(-0.5 / h**2 * squares) / (h * math.sqrt(2 * math.pi)) ** d for h in _WIDTHS]
@@ -140,7 +139,7 @@ def kernels_between(y: Any, others: Any, xp: Any = np) -> Any:
 
 
 def density_alone(y: Any, xp: Any = np) -> Any:
-    """b(y): a Cauchy distribution."""
+    """b(y), the density of a Cauchy distribution."""
     d = y.shape[1]
     half = (1 + d) / 2
     constant = math.lgamma(half) - half * math.log(math.pi) - d * math.log(_WIDE)

@@ -27,16 +27,16 @@ class Weight(eqx.Module):
         """w²(r) and its derivative d w²/dr for one distance, which may be infinite."""
 
     def overall(self, r: Float[Array, ""]) -> Float[Array, ""]:
-        """Factor of an observation's loss at every noise level, from its distance r before noise is added: here 1."""
+        """The factor of an observation's loss at every noise level, from its distance r before noise; by default 1."""
         return jnp.ones_like(r)
 
     def for_columns(self, d: int) -> "Weight":
-        """The weight for observations of `d` columns, whose distances are about sqrt(d): here the weight itself."""
+        """The weight for observations of `d` columns, with distances around sqrt(d); by default the weight itself."""
         del d
         return self
 
     def reaching(self, distance: float) -> "Weight":
-        """The weight for a model most of whose observations lie within a distance: here the weight itself."""
+        """The weight for a model that draws nearly all observations within `distance`; by default the weight itself."""
         del distance
         return self
 

@@ -1,4 +1,4 @@
-"""The weight of a point, given the location and scatter of the observations."""
+"""Weights of points, given the location and scatter of the observations."""
 
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ def evaluate_many(
 def evaluate_each(
     weight: Weight, location_scatters: LocationScatter, x: Float[Array, "k n d"]
 ) -> tuple[Float[Array, "k n"], Float[Array, "k n d"]]:
-    """`evaluate_many` for each of k locations and scatters with points of its own."""
+    """`evaluate_many` for each of k data sets: k locations and scatters, each with n points."""
     return jax.vmap(jax.vmap(evaluate, (None, None, 0)), (None, 0, 0))(weight, location_scatters, x)
 
 
@@ -70,5 +70,5 @@ class Weighting(NamedTuple):
 
 
 def as_weight(weight: Any) -> Weight:
-    """`weight`, if it is a `Weight`."""
+    """Return `weight` if it is a `Weight`; raise `InputError` otherwise."""
     return checks.instance(weight, "weight", Weight, "a Weight, e.g. nsmbayes.weights.IMQ(zeta=2.0)")

@@ -1,15 +1,16 @@
-"""Excess: observations that are more than the fitted model explains are distrusted, and the evidence for it.
+"""Excess: more observations in a region than the fitted model explains; they lose weight, and the reason is reported.
 
-A weight by distance cannot know a cluster, a stuck sensor or a second population: they are not far, but too many. What
-each observation counts is the probability that it is a draw of the model and not one of the outliers, which describe
-one another (`accounts`, `suspects`). Why it counts less is told by comparing the data, smoothed by a Gaussian kernel of
-width h, with the equally smoothed model. In units of what one observation adds at its own place, N_h(i) is what the
-others add at observation i and lambda_h(i) what the model lets expect of them:
+A weight by distance cannot detect a cluster, a stuck sensor or a second population: such observations are not far out,
+but there are too many of them. The factor of each observation is the probability that it is a draw of the model and not
+an outlier, where outliers are described by one another (`accounts`, `suspects`). To show why an observation loses
+weight, the data, smoothed by a Gaussian kernel of width h, are compared with the equally smoothed model. In units of
+the kernel's height, let N_h(i) be the kernel sum of the other observations at observation i, and lambda_h(i) its
+expected value under the model. Then
 
     R_h(i) = (1 + N_h(i)) / (1 + lambda_h(i))
 
-is a Pearson residual plus one (Markatou, Basu and Lindsay 1998), by several widths, jointly and column by column. A
-lone observation in a tail has R = 1: whether it is too far is told by `tails`.
+is a Pearson residual plus one (Markatou, Basu and Lindsay 1998), for several widths, jointly and column by column. A
+lone observation in a tail has R = 1: `tails` decides whether it is too far out.
 """
 
 import math
@@ -31,27 +32,27 @@ from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.weights.tails import Tail
 
 JOINT = 5
-"""Columns up to which observations are compared with the model jointly: kernels are blind in more dimensions."""
+"""Up to this many columns, observations are compared with the model jointly: kernels fail in higher dimensions."""
 ACROSS = -2
-"""What stands for a column where several are combined: see `projections`."""
+"""The index of a column that stands for a combination of several columns: see `projections`."""
 LEVELS = (0.2, 0.4, 0.8, 1.6)
 """Widths of the kernels, in units of the robust scale of the observations."""
-_CHANCE, _EXTRA = 3.5, 1.5  # standard deviations, and neighbours, that chance is allowed
-_FAR = 1e6  # scales beyond which a place is no longer told from another
+_CHANCE, _EXTRA = 3.5, 1.5  # excess attributed to chance: standard deviations, and neighbours
+_FAR = 1e6  # in scales: coordinates are clipped there
 _BLOCK = 2000  # observations that are compared at once
-_HALF = 0.5  # of the weight: who loses more is told why
-_ALIKE = 2.0  # times as many as expected are called too many
+_HALF = 0.5  # `evidence` calls an observation too far if its tail factor is smaller
+_ALIKE = 2.0  # `evidence` speaks of too many if the observed number exceeds the expected one this many times
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
 class Excess:
-    """How observations lose weight where they are more likely outliers than draws of the model.
+    """Settings for reducing the weight of observations that are likely outliers.
 
     Args:
-        cost: what an outlier more costs, in nats, where x has one column: with more, few outliers are more likely than
-            many. Each further column costs twice as much.
-        clean: the probability, before the data are seen, that there is no outlier at all.
+        cost: the cost of each further outlier, in nats, where x has one column: the larger it is, the more likely are
+            few outliers compared with many. Each further column adds twice this cost.
+        clean: the prior probability that there is no outlier at all.
 
     Example:
         >>> Excess(cost=1.0).clean
@@ -69,29 +70,30 @@ class Excess:
         checks.fraction(self.clean, "clean")
 
     def cost_in(self, d: int) -> float:
-        """What an outlier more costs where x has d columns: the more columns, the more easily chance looks like one."""
+        """The cost of each further outlier where x has d columns; more columns make chance look like outliers."""
         return self.cost * (2 * d - 1)
 
 
 def as_excess(excess: Any) -> Excess | None:
-    """`excess`, if it is an `Excess` or None."""
+    """Return `excess` if it is an `Excess` or None; raise `InputError` otherwise."""
     return None if excess is None else checks.instance(excess, "excess", Excess, "an nsmbayes.weights.Excess() or None")
 
 
 class Factor(NamedTuple):
-    """What each observation counts, between 0 and 1, and the evidence: where the excess is largest."""
+    """The factor of each observation, between 0 and 1, and the evidence for it: where its excess is largest."""
 
     values: Float[np.ndarray, " n"]
+    """The factors."""
     found: Float[np.ndarray, " n"]
-    """Observations like it, itself included, in units of the kernel."""
+    """The kernel sum of the observations at each observation, itself included."""
     expected: Float[np.ndarray, " n"]
-    """What the model lets expect there, given this one."""
+    """The expected value of `found` under the model, given the observation itself."""
     column: Int[np.ndarray, " n"]
-    """The column in which it shows, or -1 for all together, or -2 for a combination of columns."""
+    """The column with the largest excess, or -1 for all columns together, or -2 for a combination of columns."""
     beyond: Float[np.ndarray, " n"]
-    """How many as far out as it, or farther, the model lets expect."""
+    """The number of observations at least as far out that the model predicts."""
     kept: Float[np.ndarray, " n"]
-    """What that would leave of its weight, if it were for its distance alone."""
+    """The factor that the observation would have for its distance alone."""
 
     @classmethod
     def explained(
@@ -101,7 +103,7 @@ class Factor(NamedTuple):
         expected: Float[np.ndarray, "views levels k"],
         tail: "Tail",
     ) -> "Factor":
-        """These values, with the view and width in which the data exceed the model most, beyond chance."""
+        """The factors `values`, each with the view and width in which the data exceed the model most, beyond chance."""
         ratio = (1 + observed.others) / (1 + expected)
         chance = 1 + (_CHANCE * np.sqrt(expected * observed.spread[:, None, None]) + _EXTRA) / (1 + expected)
         over = np.maximum(ratio - chance, 0).reshape(-1, ratio.shape[2])
@@ -117,7 +119,7 @@ class Factor(NamedTuple):
         )
 
     def evidence(self, row: int) -> str:
-        """In words, for one observation."""
+        """The evidence for one observation, in words."""
         where = "" if self.column[row] < 0 else f" in column {self.column[row]}"
         where = " in a combination of columns" if self.column[row] == ACROSS else where
         said = []
@@ -129,7 +131,7 @@ class Factor(NamedTuple):
 
 
 def tied(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
-    """For each observation, how many have exactly its value in some column, itself included; 0 if no other has.
+    """For each observation, how many share its exact value in some column, itself included; 0 if no other does.
 
     Example:
         >>> tied(np.array([[4.37], [1.0], [4.37]])).tolist()
@@ -143,16 +145,16 @@ def tied(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
 
 
 class Smoothed(NamedTuple):
-    """The data as their kernels see them: jointly if columns are few, column by column, and along other axes."""
+    """Kernel sums of the data in several views: jointly if columns are few, column by column, and along other axes."""
 
     others: Float[np.ndarray, "views levels k"]
-    """What the other observations add at each place, in units of what an observation adds at its own."""
+    """The kernel sum of the other observations at each place, in units of the kernel's height."""
     total: int
-    """How many others there are."""
+    """The number of other observations."""
     columns: Int[np.ndarray, " views"]
-    """The column of each view, or -1 for all together, or -2 for a combination."""
+    """The column of each view, or -1 for all columns together, or -2 for a combination."""
     spread: Float[np.ndarray, " views"]
-    """The variance of such a sum, relative to its mean, if the density hardly varies over the kernel."""
+    """The variance of such a sum divided by its mean, if the density hardly varies over the kernel."""
 
 
 def smoothed(
@@ -163,9 +165,9 @@ def smoothed(
     own: Int[np.ndarray, " k"] | None = None,
     axes: Float[np.ndarray, "axes d"] | None = None,
 ) -> Smoothed:
-    """The kernel sums of observations `x` at other places; `own` says which observation a place is, or -1.
+    """The kernel sums of observations `x` at places `at`, also along `axes` if these are given.
 
-    Along `axes`, too, if they are given.
+    `own` is the index of the observation at each place, or -1 if there is none.
     """
     views = zip(views_of(at, centre, axes), views_of(x, centre, axes), strict=True)
     sums = np.stack([kernel_sums(places, others, levels) for places, others in views])
@@ -176,7 +178,7 @@ def smoothed(
 
 
 def joint_sums(at: Float[Array, "k d"], x: Float[Array, "m d"], levels: tuple[float, ...]) -> Float[Array, "levels k"]:
-    """`kernel_sums`, to be compiled: one place after another, since the kernels of one fit into a core's cache."""
+    """`kernel_sums` in JAX: one place after another, since the kernels of one place fit into a core's cache."""
     order = sorted(range(len(levels)), key=lambda level: -levels[level])
 
     def one(y: Float[Array, " d"]) -> Float[Array, " levels"]:
@@ -192,28 +194,28 @@ def joint_sums(at: Float[Array, "k d"], x: Float[Array, "m d"], levels: tuple[fl
 
 
 def spreads(d: int, axes: int = 0) -> Float[np.ndarray, " views"]:
-    """The variance of a kernel sum, relative to its mean, in each view of d columns."""
+    """The variance of a kernel sum divided by its mean, in each view of d columns."""
     return 2.0 ** (-np.where(view_columns(d, axes) == -1, d, 1) / 2)
 
 
 def kernel_sums(
     at: Float[np.ndarray, "k p"], x: Float[np.ndarray, "m p"], levels: tuple[float, ...]
 ) -> Float[np.ndarray, "levels k"]:
-    """The sums over x of round Gaussian kernels, one at their centre, at other places."""
+    """The sums at places `at` of isotropic Gaussian kernels centred at the rows of `x`, with height 1."""
     sums = np.empty((len(levels), len(at)))
     for start in range(0, len(at), _BLOCK):
         rows = slice(start, start + _BLOCK)
         squares = ((at[rows, None] - x[None]) ** 2).sum(axis=2)
         kernel, wider = np.empty(0), 0.0
         for level, h in sorted(enumerate(levels), key=lambda one: -one[1]):
-            # half the width is the fourth power: cheaper than another exponential
+            # a kernel of half the width is the fourth power, which is cheaper than another exponential
             kernel = np.square(np.square(kernel)) if wider == 2 * h else np.exp(-0.5 * squares / h**2)
             sums[level, rows], wider = kernel.sum(axis=1), h
     return sums
 
 
 class Places(NamedTuple):
-    """Places at which the smoothed model is asked for, in the coordinates of each view."""
+    """Places at which the smoothed model is evaluated, in the coordinates of each view."""
 
     frame: Frame
     joint: Float[Array, "k d"] | None
@@ -232,7 +234,7 @@ class Places(NamedTuple):
         levels: tuple[float, ...],
         axes: Float[np.ndarray, "axes d"] | None = None,
     ) -> "Places":
-        """Those of observations, for the kernels of `smoothed`."""
+        """The places of observations `at`, for the kernels of `smoothed`."""
         views, d = views_of(at, centre, axes), at.shape[1]
         lines = views[int(d <= JOINT) :]
         return cls(
@@ -247,7 +249,7 @@ class Places(NamedTuple):
 def model_at(
     theta: Float[Array, " d_theta"], density: MixtureDensity, places: Places
 ) -> Float[Array, "views levels k"]:
-    """What the smoothed model lets expect of one observation, in the units of `Smoothed`."""
+    """The expected kernel of one draw of the model at each place, in the units of `Smoothed`."""
     log_weights, means, covariances = mixture = density.mixture(density.scale_theta(theta))
     unit, origin, parts = density.scale_x.scale, density.scale_x(places.frame.offset), []
     root = math.sqrt(2 * math.pi)
@@ -274,19 +276,19 @@ def model_at(
 def expected(
     density: MixtureDensity, thetas: Float[np.ndarray, "draws d_theta"], places: Places, total: int
 ) -> Float[np.ndarray, "views levels k"]:
-    """What the smoothed model, averaged over draws of the parameter, lets expect of `total` observations."""
+    """The expected kernel sums of `total` observations under the model, averaged over draws of the parameter."""
     return total * map_rows(model_at, thetas, density, places).mean(axis=0)
 
 
 def view_columns(d: int, axes: int = 0) -> Int[np.ndarray, " views"]:
-    """The views in which data of d columns are compared: -1 is all columns together, -2 some other axis."""
+    """The views in which data of d columns are compared: -1 is all columns together, -2 another axis."""
     if d == 1:
         return np.array([-1])
     return np.concatenate([np.arange(-1 if d <= JOINT else 0, d), np.full(axes, ACROSS)])
 
 
 def lines_of(centre: LocationScatter, axes: Float[np.ndarray, "axes d"] | None = None) -> Float[np.ndarray, "lines d"]:
-    """The columns in units of their scales, and other axes."""
+    """The directions of the columns, in units of their scales, and the other axes."""
     columns = np.diag(1 / np.sqrt(np.diagonal(np.asarray(centre.scatter))))
     return columns if axes is None else np.concatenate([columns, axes])
 
@@ -294,7 +296,7 @@ def lines_of(centre: LocationScatter, axes: Float[np.ndarray, "axes d"] | None =
 def views_of(
     x: Float[np.ndarray, "k d"], centre: LocationScatter, axes: Float[np.ndarray, "axes d"] | None = None
 ) -> list[Float[np.ndarray, "k p"]]:
-    """Coordinates in which kernels are round: whitened, if columns are few, each column in its scale, other axes."""
+    """Coordinates in which kernels are isotropic: whitened if columns are few, each scaled column, and other axes."""
     d = x.shape[1]
     offsets = x - np.asarray(centre.location)
     views = []

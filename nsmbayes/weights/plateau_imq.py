@@ -13,7 +13,7 @@ from nsmbayes.serialisation import registered
 from nsmbayes.weights.base import Weight
 from nsmbayes.weights.imq import imq_squared
 
-_STEP, _MOST_STEPS = 1.5, 4  # by which a radius may grow, and how often
+_STEP, _MOST_STEPS = 1.5, 4  # factor by which a radius grows in one step, and the largest number of steps
 
 
 @registered
@@ -31,9 +31,10 @@ class PlateauIMQ(Weight):
             an observation beyond the cutoff is also multiplied by (1 + (r - cutoff_radius)²)^(-2/ζ), where r is its
             distance before noise is added. Without noise, noise_levels=(0,), the cutoff has no effect.
         columns: the number of columns for which the radii are meant. Good observations of d columns lie about sqrt(d)
-            from the centre; for another number than this the radius becomes the one that holds the same share of
-            Gaussian observations, and the cutoff stays as far beyond it; and where a model was compared with the data,
-            both grow to its reach. None: the radii hold as they are.
+            from the centre. For data with another number of columns, the radius changes so that it contains the same
+            share of Gaussian observations, and the cutoff stays at the same distance beyond the radius. If the data
+            were compared with a model, both also grow, so that the radius covers nearly all draws of the model. None:
+            the radii never change.
 
     Example:
         >>> from nsmbayes.weights import PlateauIMQ
@@ -65,19 +66,19 @@ class PlateauIMQ(Weight):
         return imq_squared(jnp.maximum(jnp.asarray(r) - self.cutoff_radius, 0), self.zeta)[0]
 
     def for_columns(self, d: int) -> "PlateauIMQ":
-        """With the radii for `d` columns, if it was told how many they are meant for."""
+        """The weight with the radii for `d` columns; the weight itself if `columns` is None."""
         if self.columns is None or d == self.columns:
             return self
         outside = chi.sf(self.radius, self.columns)
-        # nothing is outside so large a radius but for rounding: the radius grows as the typical distance does
+        # if the share outside rounds to 0, the radius grows as much as the typical distance
         radius = chi.isf(outside, d) if outside > 0 else self.radius + math.sqrt(d) - math.sqrt(self.columns)
         cutoff = None if self.cutoff_radius is None else self.cutoff_radius - self.radius + radius
         return PlateauIMQ(float(radius), self.zeta, cutoff, d)
 
     def reaching(self, distance: float) -> "PlateauIMQ":
-        """With a larger radius, if it was told for how many columns: the first of four steps that has the distance.
+        """The weight with the smallest radius, among four steps, that reaches `distance`; itself if `columns` is None.
 
-        Every radius is compiled, so that there are few of them.
+        Each radius needs a compilation of its own, so there are only a few steps.
 
         Example:
             >>> weight = PlateauIMQ(radius=2.0, cutoff_radius=12.0, columns=1)

@@ -1,9 +1,10 @@
-"""Directions in which many columns differ from the fitted model: kernels see them one at a time.
+"""Directions in which data of many columns differ from the fitted model; kernels look along one direction at a time.
 
-In coordinates z in which the model has mean zero and covariance one, good observations have second moments of one in
-every direction. A group of a share p at distance r adds about p r^2 in its own direction, in whatever columns it hides.
-So the eigenvectors of the second moments with the largest eigenvalues, and those with the smallest (groups that are too
-tight), are directions to look along. Rows far out are pulled in first: a few would hide everything else.
+In coordinates z in which the model has mean zero and unit covariance, good observations have second moments of one in
+every direction. A group with a share p of the rows at distance r adds about p r^2 in its own direction, whichever
+columns it involves. So the eigenvectors of the second moments with the largest eigenvalues, and those with the smallest
+(groups that are too tight), are the directions to look along. Rows far out are first pulled in, since a few of them
+would hide everything else.
 """
 
 import numpy as np
@@ -15,8 +16,8 @@ from nsmbayes.scatter import LocationScatter
 from nsmbayes.surrogates import MixtureDensity, Moments
 
 WIDE, TIGHT = 6, 2
-"""Directions of the largest, and of the smallest, second moments."""
-_OUT = 4.0  # scales beyond the usual distance from the mean, to which rows that are farther are pulled in
+"""Number of directions with the largest, and with the smallest, second moments."""
+_OUT = 4.0  # in scales: rows farther out than the usual distance from the mean plus this are pulled in
 
 
 @double_precision
@@ -26,7 +27,7 @@ def revealing_axes(
     x: Float[np.ndarray, "n d_x"],
     centre: LocationScatter,
 ) -> Float[np.ndarray, "axes d_x"]:
-    """Directions in which `x` differs most from the model, averaged over draws; of unit length in the scatter."""
+    """Directions in which `x` differs most from the model averaged over draws; of unit length under the scatter."""
     means, covariances = map_rows(_moments, thetas, density)
     mean = means.mean(axis=0)
     values, vectors = np.linalg.eigh(covariances.mean(axis=0) + np.atleast_2d(np.cov(means.T, bias=True)))

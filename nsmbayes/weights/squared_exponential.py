@@ -39,5 +39,5 @@ class SquaredExponential(Weight):
 
     @property
     def decay(self) -> float:
-        """Infinite: faster than any power."""
+        """Infinity: the weight decays faster than any power."""
         return float("inf")

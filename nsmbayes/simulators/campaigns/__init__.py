@@ -1,4 +1,4 @@
-"""Campaigns: simulations in a store, made by one process or by many, and read a piece at a time."""
+"""Campaigns: simulations in a store, written by one or many processes, and read block by block."""
 
 from nsmbayes.priors import prior_from_json, prior_to_json, read_prior
 from nsmbayes.simulators.campaigns.campaign import Campaign, Failures, Progress, require_valid

@@ -1,4 +1,4 @@
-"""A campaign as a reader sees it: its rows, how far it is, and what failed."""
+"""Reading a campaign: its rows, its progress, and its failures."""
 
 import time
 from collections import Counter
@@ -16,17 +16,17 @@ from nsmbayes.errors import InputError
 from nsmbayes.priors import prior_from_json
 from nsmbayes.simulators.campaigns.store import Rows, Store
 
-_TELLING = 0.5  # standard deviations between failed and valid parameters from which on a user should look
+_TELLING = 0.5  # standard deviations between the means of failed and valid parameters above which they are reported
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a campaign is."""
+    """The progress of a campaign."""
 
     rows: int
     done: int
     failed: dict[str, int]
-    """Rows that failed, by their `RowStatus`."""
+    """Number of rows that failed, by `RowStatus`."""
     running: bool
     """Whether a process is simulating now."""
     rate: float | None
@@ -34,11 +34,11 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At this rate."""
+        """Seconds that the remaining rows take at the current rate; None if the rate is not known."""
         return (self.rows - self.done) / self.rate if self.rate else None
 
     def describe(self) -> str:
-        """All of it in a few lines."""
+        """The progress as a text of a few lines."""
         state = "running" if self.running else "complete" if self.done == self.rows else "stopped"
         lines = [f"{state}: {self.done:,} of {self.rows:,} rows ({self.done / self.rows:.1%})"]
         if self.rate is not None:
@@ -51,17 +51,17 @@ class Progress:
 
 
 class Failures(NamedTuple):
-    """The rows that failed, and where."""
+    """The rows that failed, their parameters and the reasons."""
 
     rows: Int[np.ndarray, " k"]
     theta: Float[np.ndarray, "k d_theta"]
     reasons: list[str]
     parameter_names: tuple[str, ...]
     distance: Float[np.ndarray, " d_theta"]
-    """How far the mean of each parameter of failed rows lies from that of valid ones, in standard deviations."""
+    """Difference between the means of each parameter in failed and in valid rows, in standard deviations."""
 
     def describe(self) -> str:
-        """The most common reasons, and the parameters that failed rows have in common."""
+        """The most common reasons, and the parameters that differ between failed and valid rows."""
         if not len(self.rows):
             return "no row failed"
         lines = [f"{count:,} times: {reason}" for reason, count in Counter(self.reasons).most_common(5)]
@@ -77,7 +77,7 @@ class Campaign:
     """Stored simulations.
 
     Args:
-        path: what `nsmbayes.simulate` wrote, e.g. "campaign.zarr". It may still be growing.
+        path: the folder that `nsmbayes.simulate` writes, e.g. "campaign.zarr". The campaign may still be running.
 
     Example:
         >>> import tempfile
@@ -103,12 +103,12 @@ class Campaign:
 
     @property
     def d_x(self) -> int:
-        """Width of an observation."""
+        """Number of columns of an observation."""
         return self._store.d_x
 
     @property
     def batch(self) -> int:
-        """Rows that were committed together, and are best read together."""
+        """Number of rows that are written together, and are best read together."""
         return self._store.batch
 
     @property
@@ -118,7 +118,7 @@ class Campaign:
 
     @property
     def prior(self) -> Any:
-        """The prior, if it is of a kind that can be stored."""
+        """The prior; an `InputError` if it is of a kind that cannot be stored."""
         document = self._store.attributes["prior"]["json"]
         if document is None:
             raise InputError(f"`{self.path}` does not hold its prior: it is of a kind that has no JSON form. Pass it.")
@@ -126,11 +126,11 @@ class Campaign:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Fingerprints and seeds."""
+        """The stored attributes, such as fingerprints and seeds."""
         return self._store.attributes
 
     def progress(self) -> Progress:
-        """How far it is. Any process may ask while another one simulates."""
+        """The progress of the campaign. Any process can call this while another one simulates."""
         status, run = self._store.status(), self._store.run()
         done, running = int(np.count_nonzero(status)), self._store.is_locked()
         until = run.get("ended") or (time.time() if running else None)
@@ -141,7 +141,7 @@ class Campaign:
         return Progress(len(status), done, {name: k for name, k in failed.items() if k}, running, rate)
 
     def blocks(self, size: int = 100_000) -> Iterator[Rows]:
-        """All rows that are done, about `size` at a time; memory is needed for one block."""
+        """All finished rows, in blocks of about `size`; only one block is in memory at a time."""
         step = max(1, size // self._store.batch) * self._store.batch
         for start in range(0, len(self), step):
             rows = self._store.rows(start, min(start + step, len(self)))
@@ -155,7 +155,7 @@ class Campaign:
     def arrays(
         self, *, drop_failures: bool = False
     ) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
-        """theta and x of all rows, in memory; an error if some failed, unless they shall be dropped."""
+        """theta and x of all valid rows, in memory; an error if rows failed, unless `drop_failures` is True."""
         require_valid(self, drop_failures=drop_failures)
         valid = [
             (rows.theta[rows.status == RowStatus.VALID], rows.x[rows.status == RowStatus.VALID])
@@ -165,7 +165,7 @@ class Campaign:
         return np.concatenate(theta), np.concatenate(x)
 
     def failures(self) -> Failures:
-        """The rows that failed: their parameters, the reasons, and what they have in common."""
+        """The rows that failed: their parameters, the reasons, and how they differ from valid rows."""
         status = self._store.status()
         rows = np.flatnonzero(status > RowStatus.VALID)
         sums = np.zeros((3, self.d_theta))  # of valid theta: number, sum, sum of squares
@@ -186,7 +186,7 @@ class Campaign:
 
 
 def require_valid(campaign: Campaign, *, drop_failures: bool) -> int:
-    """How many rows failed, if it is none or they shall be dropped; an error otherwise."""
+    """The number of rows that failed; an error if there are any, unless `drop_failures` is True."""
     drop_failures = checks.flag(drop_failures, "drop_failures")
     progress = campaign.progress()
     failed = sum(progress.failed.values())

@@ -1,7 +1,7 @@
-"""Fingerprints: whether two campaigns have the same simulator and the same prior.
+"""Fingerprints, which show whether two campaigns have the same simulator and the same prior.
 
-That of a simulator is made of its source: of its function, of what that function closes over, and of the functions of
-its own package that it names. Other libraries are not followed, nor files that it reads.
+The fingerprint of a simulator is computed from source code: that of its function, of the variables in its closure, and
+of the functions of its own package that it uses. Other libraries and files that it reads are not included.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from nsmbayes.simulators.numbered import draw_theta
 
 _DIGITS = 16  # hexadecimal
 _PRIOR_ROWS = 16
-_DEEP = 50  # objects within objects
+_DEEP = 50  # largest depth of nested objects
 
 
 def simulator_fingerprint(simulator: Simulator) -> str:
-    """A short name for what a simulator does.
+    """A short hash of a simulator.
 
     Example:
         >>> import nsmbayes as nsm
@@ -36,7 +36,7 @@ def simulator_fingerprint(simulator: Simulator) -> str:
 
 
 def prior_fingerprint(prior: Any) -> str:
-    """A short name for a prior: what it draws, rounded, so that machines agree on it."""
+    """A short hash of a prior: of some of its draws, rounded so that all machines agree."""
     drawn = draw_theta(prior, 0, 0, _PRIOR_ROWS)
     return _digest("\n".join(f"{value:.6g}" for value in drawn.ravel()))
 
@@ -87,7 +87,7 @@ def _function(function: types.FunctionType, seen: set[int], depth: int) -> Itera
     yield function.__qualname__
     try:
         yield inspect.getsource(function).strip()
-    except (OSError, TypeError):  # typed in, or compiled from a string
+    except (OSError, TypeError):  # typed in interactively, or compiled from a string
         yield from _code(function.__code__)
     closed = inspect.getclosurevars(function)
     yield from _told((function.__defaults__, function.__kwdefaults__), seen, depth)
@@ -96,7 +96,7 @@ def _function(function: types.FunctionType, seen: set[int], depth: int) -> Itera
     for name, value in sorted(closed.globals.items()):
         yield name
         home = (getattr(value, "__module__", None) or package).partition(".")[0]
-        if home == package:  # values without a home are numbers and arrays
+        if home == package:  # values without a module are numbers and arrays
             yield from _told(value, seen, depth)
 
 

@@ -1,4 +1,4 @@
-"""Several campaigns as one."""
+"""Merging several campaigns into one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ from nsmbayes.simulators.campaigns.store import Store, create, run_facts
 
 
 def merge_campaigns(paths: Sequence[str | Path], out: str | Path) -> Campaign:
-    """Copy the rows that are done of several campaigns into a new one, `out`.
+    """Copy the finished rows of several campaigns into a new campaign `out`.
 
-    They must have the same prior and the same simulator, by their fingerprints, and different seeds. The result cannot
-    be extended: extend its parts, and merge again.
+    The campaigns must have the same prior and the same simulator, by their fingerprints, and different seeds. The
+    result cannot be extended: extend its parts, and merge again.
 
     Example:
         >>> import tempfile

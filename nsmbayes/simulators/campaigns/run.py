@@ -1,4 +1,4 @@
-"""Run a campaign: simulate into a store, from where it stopped, wherever the work is done."""
+"""Run a campaign: simulate into a store, continuing where it stopped, in this process or elsewhere."""
 
 import contextlib
 import inspect
@@ -24,7 +24,7 @@ from nsmbayes.simulators.campaigns.store import Store, create, run_facts
 from nsmbayes.simulators.numbered import MOST_ROWS, draw_theta
 
 _LARGEST_BATCH = 10_000
-_HOPELESS = 100  # rows without a single valid one after which nobody should wait any longer
+_HOPELESS = 100  # a campaign stops if none of this many rows is valid
 
 
 def simulate(
@@ -43,23 +43,24 @@ def simulate(
 ) -> Campaign:
     """Draw `m` parameters from the prior, simulate each once, and store both in a campaign.
 
-    If `out` exists already, what is missing is simulated: after an interruption, or for a larger `m`. Row i depends on
-    the seed and on i alone, so that neither the executor nor the batch nor an interruption changes it.
+    If `out` exists already, only the missing rows are simulated: after an interruption, or for a larger `m`. Row i
+    depends only on the seed and on i, so it does not change with the executor, the batch or an interruption.
 
     Args:
         simulator: a `NumpySimulator`, `BatchSimulator`, `CommandSimulator` or `JaxSimulator`, a task, or a function
             with arguments `rng` and `theta`.
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
-        m: rows that the campaign shall have.
-        out: its folder, e.g. "campaign.zarr".
-        seed: for parameters and simulations.
+        m: number of rows of the campaign.
+        out: the folder of the campaign, e.g. "campaign.zarr".
+        seed: seed for parameters and simulations.
         executor: None for this process; a number of processes; a `concurrent.futures.Executor`; a Dask client, or the
-            address of a Dask scheduler. A simulator that kills its process needs one of them, or a timeout.
-        batch: rows that are simulated and committed together: what a kill can cost. By default a hundredth of m, at
-            most 10,000.
+            address of a Dask scheduler. A simulator that kills its process needs one of these, or a timeout.
+        batch: number of rows that are simulated and written together; a killed process loses the batches that it was
+            working on. By default a hundredth of m, at most 10,000.
         timeout: seconds that a call of the simulator may take.
         max_failures: the fraction of the m rows that may fail: raise, return NaN, take too long, or kill their process.
-            They are stored with the reason. With more, `SimulationError` is raised; what is stored is kept.
+            Failed rows are stored with the reason. If more rows fail, `SimulationError` is raised; stored rows are
+            kept.
         parameter_names: names for tables and plots.
         progress: whether to show a progress bar.
 
@@ -127,7 +128,7 @@ def simulate(
 
 
 def _pending(before: UInt8[np.ndarray, " rows"], m: int, batch: int) -> list[tuple[int, int]]:
-    """The rows that are missing, batch by batch; those of a batch are made from its start on."""
+    """The ranges of missing rows, batch by batch; the rows of a batch are simulated in order."""
     ranges = (
         (start + np.count_nonzero(before[start : start + batch]), min(start + batch, m)) for start in range(0, m, batch)
     )
@@ -144,7 +145,7 @@ def _works(caller: Caller, prior: Any, seed: int, pending: list[tuple[int, int]]
 def _stored(
     made: Iterator[tuple[Work, Outcome]], store: Store | None, new: Callable[[int], Store], limit: "_Limit"
 ) -> Iterator[Outcome]:
-    """Commit what comes. A new store is made when the first row that did not fail tells how wide x is."""
+    """Write outcomes as they arrive. A new store is created when the first valid row shows the width of x."""
     waiting: list[tuple[Work, Outcome]] = []
     for work, outcome in made:
         waiting.append((work, outcome))
@@ -164,7 +165,7 @@ def _stored(
 
 
 class _Limit:
-    """How many rows may fail."""
+    """The limit on the number of rows that may fail."""
 
     def __init__(self, m: int, fraction: float, before: UInt8[np.ndarray, " rows"]):
         self.most, self.fraction, self.reasons = fraction * m, fraction, Counter[str]()
@@ -192,7 +193,7 @@ class _Limit:
 
 
 def as_campaign_simulator(value: Any) -> Simulator:
-    """`value` as a simulator; a plain function if its arguments are `rng` and `theta`, in this order or the other."""
+    """`value` as a simulator; a plain function must have the arguments `rng` and `theta`, in either order."""
     if inspect.isfunction(value) or inspect.ismethod(value):
         names = [
             name for name, argument in inspect.signature(value).parameters.items() if argument.default is argument.empty
@@ -209,7 +210,7 @@ def as_campaign_simulator(value: Any) -> Simulator:
 
 
 class _Swapped:
-    """A function of (theta, rng) as one of (rng, theta)."""
+    """A function of (theta, rng) as a function of (rng, theta)."""
 
     def __init__(self, function: Any):
         self.function = function

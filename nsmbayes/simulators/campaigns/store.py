@@ -1,8 +1,8 @@
-"""Campaigns on disk: a Zarr 3 group that plain `zarr` and `xarray` open too.
+"""Campaigns on disk: a Zarr 3 group that `zarr` and `xarray` can also open.
 
-Arrays, one row per simulation: `theta`, `x`, `status` (a `RowStatus`) and `reason` (UTF-8 text, padded with zeros). A
-batch of rows is one chunk of each, with a checksum. Every file is written beside its place and renamed, and the chunk
-of `status` last: a batch is there as a whole, or its rows are pending. Rows that are there are never changed.
+The arrays have one row per simulation: `theta`, `x`, `status` (a `RowStatus`) and `reason` (UTF-8 text, padded with
+zeros). A batch of rows is one chunk of each array, with a checksum. Every file is written under a temporary name and
+renamed, the chunk of `status` last: a batch is either complete, or its rows are pending. Written rows never change.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from nsmbayes.errors import InputError
 
 FORMAT = 1
 _REASON = 256  # bytes
-_LOCK, _RUN = "status/run.lock", "status/run.json"  # in the folder of an array, where readers of the group do not look
+_LOCK, _RUN = "status/run.lock", "status/run.json"  # in the folder of an array, which readers of the group do not list
 
 
 class Rows(NamedTuple):
@@ -67,22 +67,22 @@ class Store:
 
     @property
     def d_x(self) -> int:
-        """Width of an observation."""
+        """Number of columns of an observation."""
         return self._arrays["x"].shape[1]
 
     @property
     def batch(self) -> int:
-        """Rows that are committed together."""
+        """Number of rows that are written together."""
         return self._arrays["status"].chunks[0]
 
     # --- reading ---
 
     def status(self, start: int = 0, stop: int | None = None) -> UInt8[np.ndarray, " rows"]:
-        """What became of rows `start` to `stop`."""
+        """The `RowStatus` of rows `start` to `stop`."""
         return self._read("status", start, self.m if stop is None else stop)
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Rows `start` to `stop`; an error if one that is valid is damaged."""
+        """Rows `start` to `stop`; an error if a valid row is damaged."""
         rows = Rows(*(self._read(name, start, stop) for name in Rows._fields))
         lost = (rows.status == RowStatus.VALID) & ~(
             np.isfinite(rows.theta).all(axis=1) & np.isfinite(rows.x).all(axis=1)
@@ -92,7 +92,7 @@ class Store:
         return rows
 
     def reasons(self, start: int, stop: int) -> list[str]:
-        """Why rows failed; empty for those that did not."""
+        """The reasons why rows failed; empty strings for rows that did not fail."""
         return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self._read("reason", start, stop)]
 
     def batches(self) -> Iterator[tuple[int, int]]:
@@ -103,7 +103,7 @@ class Store:
         try:
             return np.asarray(self._arrays[name][start:stop])
         except (ValueError, OSError, RuntimeError) as error:
-            for low in range(start // self.batch * self.batch, stop, self.batch):  # which one is it?
+            for low in range(start // self.batch * self.batch, stop, self.batch):  # find the damaged batch
                 try:
                     self._arrays[name][low : low + self.batch]
                 except (ValueError, OSError, RuntimeError):
@@ -120,7 +120,7 @@ class Store:
     # --- writing ---
 
     def commit(self, theta: Float[np.ndarray, "rows d_theta"], outcome: Outcome) -> None:
-        """Add rows: all of them become visible by the last write, that of their status."""
+        """Write rows; all of them become visible with the last write, that of their status."""
         rows = slice(outcome.start, outcome.start + len(theta))
         self._arrays["theta"][rows] = theta
         self._arrays["x"][rows] = outcome.x if outcome.x.shape[1] else np.full((len(theta), self.d_x), np.nan)
@@ -133,24 +133,24 @@ class Store:
         self._arrays["status"][rows] = outcome.status
 
     def extend(self, m: int) -> None:
-        """Make room for `m` rows."""
-        for array in self._arrays.values():  # that of the status tells how many there are, and is the last
+        """Extend the arrays to `m` rows."""
+        for array in self._arrays.values():  # the status defines the number of rows
             if array.shape[0] < m:
                 array.resize((m, *array.shape[1:]))
 
     def set_run(self, **facts: Any) -> None:
-        """Keep facts about the run that writes now."""
+        """Store facts about the current run."""
         write_text(self.path / _RUN, json.dumps(facts) + "\n")
 
     def run(self) -> dict[str, Any]:
-        """Facts about the last run."""
+        """The stored facts about the last run."""
         with contextlib.suppress(FileNotFoundError):
             return json.loads((self.path / _RUN).read_text())
         return {}
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only process that writes here. The lock goes with the process, however that ends."""
+        """A lock that lets only one process write here. It is released when the process ends, for whatever reason."""
         file = (self.path / _LOCK).open("a")
         try:
             if not _lock(file):
@@ -159,7 +159,7 @@ class Store:
                     f"Process {run.get('pid')} on {run.get('host')} is simulating into `{self.path}`. Wait for it, or "
                     "choose another `out`."
                 )
-            for partial in self.path.rglob("*.partial"):  # of a process that was killed while it wrote
+            for partial in self.path.rglob("*.partial"):  # from a process that was killed while writing
                 partial.unlink(missing_ok=True)
             yield
         finally:
@@ -173,7 +173,7 @@ class Store:
 
 
 def _lock(file: Any) -> bool:
-    """Lock an open file, if no other process has; it stays locked until it is closed."""
+    """Lock an open file and return True, unless another process has locked it; closing the file unlocks it."""
     try:
         import fcntl
     except ImportError:  # Windows: without a lock
@@ -188,7 +188,7 @@ def _lock(file: Any) -> bool:
 def create(
     path: str | Path, *, m: int, d_theta: int, d_x: int, batch: int, parameter_names: tuple[str, ...], **facts: Any
 ) -> Store:
-    """A new campaign without rows; it appears as a whole."""
+    """Create a new campaign without simulated rows; its folder appears only when it is complete."""
     import zarr
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
@@ -222,5 +222,5 @@ def create(
 
 
 def run_facts(done: int) -> dict[str, Any]:
-    """What is known of a run when it starts."""
+    """The facts about a run that are known when it starts."""
     return {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time(), "rows_before": done}
