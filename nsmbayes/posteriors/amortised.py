@@ -305,7 +305,7 @@ def sampled(
     seed: int,
     check: SurrogateCheck | None,
 ) -> Sampling:
-    """Sample the posterior and measure the error of the statistics there; repeat with new references if it is too large.
+    """Sample the posterior and measure the error of the statistics there; retry with new references if it is too large.
 
     The loss is corrected by the correction of `check`, if there is one.
     """

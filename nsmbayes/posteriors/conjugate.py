@@ -92,7 +92,7 @@ class ConjugatePosterior(Posterior):
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
-        """The weight of each observation, from 0 (ignored) to 1: by distance, times the factor of excess observations."""
+        """The weight of each observation, from 0 (ignored) to 1: weight by distance times excess factor."""
         return self.weight_at(self.x) * np.concatenate(self.statistics.multiples)
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:

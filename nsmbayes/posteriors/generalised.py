@@ -125,7 +125,7 @@ class GeneralisedPosterior(SampledPosterior):
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
-        """The weight of each observation, from 0 (ignored) to 1: by distance, times the factor of excess observations."""
+        """The weight of each observation, from 0 (ignored) to 1: weight by distance times excess factor."""
         by_distance = self.weight_at(self.x)
         return by_distance if self.suspects is None else by_distance * self.suspects.factor.values
 

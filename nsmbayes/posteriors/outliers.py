@@ -24,7 +24,7 @@ class Outlier:
     influence: float
     """KL(posterior || posterior without this observation); NaN if it is not known"""
     reliable: bool
-    """Whether the influence is reliable; from draws, it is not if removing the observation leaves few effective draws."""
+    """Whether the influence is reliable: from draws, only if enough effective draws remain without the observation."""
 
     def cells(self) -> tuple[str, ...]:
         """The cells of the table as text: row, value, weight, reason, influence."""

@@ -82,7 +82,7 @@ class SampledPosterior(Posterior):
         return self.result is None or has_converged(self.result)
 
     def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
-        """Return draws of shape `shape + (d,)`: chosen from the stored draws, without repetition if there are enough."""
+        """Choose draws of shape `shape + (d,)` from the stored draws, without repetition if there are enough."""
         shape = checks.shape(shape, "shape")
         drawn = self._empirical.sample(int(np.prod(shape)), checks.integer(seed, "seed"))
         return drawn.reshape(*shape, self.dim)

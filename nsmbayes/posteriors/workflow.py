@@ -40,7 +40,7 @@ class Workflow(Sheltered):
 
     @property
     def noisy_x(self: Any) -> Any:
-        """The observations on the scale of the surrogate: with noise of one grid step if the method has `grid_steps`."""
+        """The observations in the loss: with noise of one grid step if the method has `grid_steps`."""
         return self.x
 
     def losses_at(self: Any, theta: Any) -> Any:

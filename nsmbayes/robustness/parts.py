@@ -1,4 +1,4 @@
-"""Checks and notes that the certificates of all posteriors share: about the weight, the location and scatter."""
+"""Checks and notes for the certificates of all posteriors: weight, location and scatter."""
 
 import equinox as eqx
 import jax
@@ -11,9 +11,9 @@ from nsmbayes.robustness.certificate import Check
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight
 
-_FAR = 5.0  # robust standard deviations from the bulk
-_BREAKING = 0.45  # fraction of a column that one value may take before its scatter is about to break down
-_MANY = 0.35  # fraction of observations so far away, beyond which a note warns that the scatter may break down
+_FAR = 5.0  # far observations are beyond this number of robust standard deviations from the bulk
+_BREAKING = 0.45  # if one value takes this fraction of a column, the scatter is close to its breakdown point
+_MANY = 0.35  # above this fraction of far observations, a note warns that the scatter may break down
 
 
 def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
@@ -24,7 +24,7 @@ def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
 
 
 def check_scatter(centre: LocationScatter, x: Float[np.ndarray, "n d_x"], *, regular: bool) -> Check:
-    """Whether the location and scatter of `x` are robust, and whether distances can be measured by them."""
+    """Check that the location and scatter of `x` are robust, and that the scatter is regular."""
     if not centre.is_robust:
         why = f"the {centre.estimator!r} location and scatter follow a single outlier, and the weight with them"
         return Check(False, why)
@@ -48,7 +48,7 @@ def all_finite(model: eqx.Module) -> bool:
 
 
 def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
-    """What a certificate for these data does not cover."""
+    """Notes about what a certificate for these data does not cover."""
     said = (
         "This is a theorem about the posterior with its weight and learning rate kept fixed. The "
         f"{centre.estimator} location and scatter behind the weight are estimated from the same data: one more outlier "
