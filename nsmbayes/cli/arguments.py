@@ -1,7 +1,7 @@
-"""The commands and their options. Nothing is computed here and nothing large imported, so that `--help` is immediate.
+"""The commands and their options. This module imports nothing large, so that `--help` is fast.
 
-What a command does is the function `run` of the module of its name. The names of experiments, methods and presets are
-written out here; a test compares them with the registries.
+Each command is implemented by the function `run` of the module with its name. The names of experiments, methods and
+presets are repeated here; a test compares them with the registries.
 """
 
 import argparse
@@ -45,7 +45,7 @@ exit codes: 0 done; 1 certify: not robust, doctor: a problem; 2 an error; 130 Ct
 
 
 class Command(NamedTuple):
-    """What `--help` says about a command, the function that adds its options, and calls to begin with."""
+    """Help text of a command, the function that adds its options, and examples."""
 
     summary: str
     add_options: Callable[[argparse.ArgumentParser], None]
