@@ -75,7 +75,7 @@ def run(
 
 
 def _size(call: Callable[[int], Any], n: int, repeats: int, *, compiled: bool) -> Row:
-    """Time the posterior of n observations. All n above 1,000 share programs: a first call then counts as a later one."""
+    """Time the posterior of n observations. All n above 1,000 share programs, so a first call counts as a later one."""
     first = timed(call, 0)
     later = [timed(call, repeat) for repeat in range(1, repeats + 1)] if not compiled else [first]
     wall, cpu = np.median(later, axis=0)
