@@ -26,8 +26,8 @@ class CalibrationStatus(StrEnum):
         "is the minimiser of the loss, it lies outside the prior's own region; check the prior and the surrogate"
     )
     DEGENERATE = (
-        "the reweighted draws degenerated, so that coverage could no longer be read off them; what was last trusted "
-        "was kept"
+        "the reweighted draws degenerated, so that coverage could no longer be computed from them; the last reliable "
+        "learning rate was kept"
     )
     PARTLY_JUDGED = (
         "bootstrap coverage meets its target; larger learning rates could not be judged, because the reweighted draws "
@@ -57,8 +57,8 @@ class CalibrationResult:
     def describe(self) -> str:
         """Describe the result in one sentence."""
         note = (
-            f" {self.degenerate} of {self.bootstraps} resamples were too tied for a scatter of their own and used that "
-            "of the full data."
+            f" {self.degenerate} of {self.bootstraps} resamples had too many ties for a scatter of their own and used "
+            "that of the full data."
             if self.degenerate
             else ""
         )

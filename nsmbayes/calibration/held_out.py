@@ -109,7 +109,7 @@ class SurrogateCheck(NamedTuple):
         facts, more = numbers[:_FACTS], numbers[_FACTS:]
         correction = Correction.from_numbers(more) if len(more) else None
         if len(facts) < _FACTS or (facts < 0).any() or facts[4] < 1 or (correction is None) != (len(more) == 0):
-            raise InputError("The saved check of the surrogate has numbers that none can have: the file is damaged.")
+            raise InputError("The saved check of the surrogate has impossible values: the file is damaged.")
         ratio, seen, noise, near, n, applied = facts.tolist()
         return cls(ratio, seen, noise, near, int(n), bool(applied), correction)
 

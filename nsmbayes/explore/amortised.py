@@ -66,7 +66,7 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
             Target(self._support(choices), loss, jnp.asarray(choices.beta)), self._positions[:: _DRAWS // 200]
         )
         if found is None:
-            return None, ("No draws could follow the posterior so far; it is built again when you let go.",)
+            return None, ("The draws could not follow the posterior; it is built again when you let go.",)
         return found, (f"Importance draws, worth {found.effective:,.0f}.",)
 
     def sums(

@@ -23,7 +23,7 @@ FACTORS = (0.5, 2.0)
 """Powers of the prior, and factors of the learning rate."""
 _RADII = (0.8, 1.25)
 _OF_WEIGHTS = {"zeta": FACTORS, "radius": _RADII, "cutoff_radius": _RADII, "lengthscale": _RADII}
-COMPRESSED = "Weight and noise levels are not asked: the observations are represented by a subset, or counted in cells."
+COMPRESSED = "Weight and noise levels are not varied: observations are represented by a subset, or counted in cells."
 _MOST = 2000  # maximum number of observations for a new evaluation of the loss at the draws
 _NEAR = 200  # draws that a sampler starts from
 
@@ -84,7 +84,7 @@ def of_draws(prior: UnconstrainedPrior, theta: Float[np.ndarray, "draws d"]) -> 
     """Alternatives of a posterior that is only known by draws: other priors; the others are marked as unavailable."""
     for power in FACTORS:
         yield Alternative("prior", f"^ {power:g}", lambda power=power: (power - 1) * log_priors(prior, theta))
-    why = "Only the prior can be asked: this posterior has no loss that could be evaluated at its draws."
+    why = "Only the prior can be varied: this posterior has no loss that could be evaluated at its draws."
     yield Alternative(LEARNING_RATE, "", why_not=why)
 
 
@@ -146,7 +146,7 @@ def of_target(
         for change, levels in other_levels(setting.noise_levels)
     ]
     if not why_not and len(x) > _MOST:
-        why_not = f"Weight and noise levels are asked for up to {_MOST:,} observations only: build the posterior again."
+        why_not = f"Weight and noise levels are varied for at most {_MOST:,} observations: build the posterior again."
     now = None
     for choice, change, other in others:
         if why_not:

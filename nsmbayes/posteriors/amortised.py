@@ -25,7 +25,7 @@ from nsmbayes.samplers import Draws, Sampler, Summary, Target
 from nsmbayes.samplers.summaries import ACCEPTED, around
 from nsmbayes.suspects import Suspects
 
-NOT_ASKED = "Weights are by distance alone: which observations are too many was not asked."
+NOT_ASKED = "Weights are by distance alone: there was no search for excess observations."
 """Note of posteriors that were built without the search for excess observations, though their method has it."""
 _NEAR = 200  # draws that a sampler starts from
 _MORE = 2.0  # location and scatter should be refitted at this multiple of the observations they were fitted to

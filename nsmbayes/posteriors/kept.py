@@ -132,7 +132,7 @@ class StatisticsPosterior(SampledPosterior):
         return map_rows(log_prob, u, self.target).reshape(theta.shape[:-1])
 
     def _about_observations(self) -> str:
-        return "Its observations are not here: it is known by their sums."
+        return "Its observations are not stored: it was computed from sums over them."
 
 
 @double_precision

@@ -60,7 +60,7 @@ class SampledPosterior(Posterior):
     def support(self) -> UnconstrainedPrior:
         """The prior and its bijection to R^d."""
         if self._support is None:
-            raise InputError("A stored posterior has no prior to be evaluated: ask the method that built it.")
+            raise InputError("A stored posterior has no prior density: build the posterior again with its method.")
         return self._support
 
     @functools.cached_property

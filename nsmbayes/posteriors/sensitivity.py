@@ -124,11 +124,11 @@ class Sensitivity:
         strong = [each for each in known if each.size >= _MOVED]
         parts = []
         if strong:
-            parts.append("The posterior hangs on " + "; ".join(self._words(each) for each in strong) + ".")
+            parts.append("The posterior is sensitive to " + "; ".join(self._words(each) for each in strong) + ".")
         elif known:
             parts.append(
-                f"Nothing that was asked moves a parameter by {_MOVED:g} standard deviations or makes it {_WIDENED:g} "
-                f"times as wide or narrow. The most is {self._words(known[0])}."
+                f"None of the changes moves a parameter by {_MOVED:g} standard deviations or makes it {_WIDENED:g} "
+                f"times as wide or narrow. The largest effect is that of {self._words(known[0])}."
             )
         if any(each.choice == LEARNING_RATE for each in strong):
             parts.append(

@@ -27,11 +27,11 @@ class Section(NamedTuple):
 
 def sensitivity_section(posterior: Posterior, seed: int) -> Section:
     """Build the section about the sensitivity of the posterior."""
-    title = "What does the posterior hang on?"
+    title = "How sensitive is the posterior to its choices?"
     try:
         found = posterior.sensitivity(seed=seed)
     except InputError as error:
-        return Section("sensitivity", title, [f"Not asked: {error}"])
+        return Section("sensitivity", title, [f"Not checked: {error}"])
     numbers = [
         {
             "choice": each.choice,
@@ -56,12 +56,12 @@ def calibration_section(
     if datasets is None:
         datasets = DATA_SETS if quick(method, posterior) else 0
     if datasets == 0:
-        return Section(name, title, ["Not asked: every data set takes about as long as this posterior did."])
+        return Section(name, title, ["Not checked: every data set takes about as long as this posterior did."])
     n, beta = min(posterior.n, _MANY), posterior.beta if posterior.calibration is None else None
     try:
         found = calibration(method, datasets, n, seed, simulator=simulator, beta=beta, progress=False)
     except InputError as error:
-        return Section(name, title, [f"Not asked: {error}"])
+        return Section(name, title, [f"Not checked: {error}"])
     numbers = {
         "datasets": datasets,
         "n": n,
