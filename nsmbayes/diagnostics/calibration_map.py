@@ -74,7 +74,7 @@ def calibration(
     if around is not None:
         checks.instance(around, "around", Posterior, "a posterior of the method")
         if len(around.x) != around.n:
-            raise InputError("`around` must be a posterior with its observations: this one knows their sums alone.")
+            raise InputError("`around` must be a posterior with its observations: this one has only sums over them.")
     kinds = kinds_of(contamination, simulator, fraction)
     theta = None if around is None else around.sample((datasets,), seed=seed)
     trials = simulate_trials(method, simulator, datasets=datasets, n=n, seed=seed, theta=theta)

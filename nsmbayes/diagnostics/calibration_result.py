@@ -187,7 +187,7 @@ class CalibrationMap:
             elif answers.problems:
                 parts.append(f"There were {len(answers.problems)} warnings, the first: {answers.problems[0]}")
             if unsure := int((answers.converged == 0).sum()):
-                parts.append(f"{unsure} posteriors have not converged; they are counted all the same.")
+                parts.append(f"{unsure} posteriors have not converged; they are included.")
         if self.generalised:
             parts.append(
                 "Read the coverage first. This is a generalised posterior: its loss is not a log likelihood, its "

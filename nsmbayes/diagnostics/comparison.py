@@ -97,8 +97,8 @@ class Comparison:
                     "may be too high. Build the posterior without them to know."
                 )
         parts.append(
-            "Scores are those of the surrogates, whose errors count; weights, scatter and learning rates are those of "
-            "all observations; a simulator that predicts best may still be wrong."
+            "Scores include the errors of the surrogates; weights, scatter and learning rates are those of all "
+            "observations; a simulator that predicts best may still be wrong."
         )
         return "\n".join(textwrap.fill(escape(part), 110) for part in parts)
 

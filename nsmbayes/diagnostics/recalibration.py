@@ -105,7 +105,9 @@ def recalibrate(
     before = map_of(method, trials, kinds, beta=posterior.beta, batch=batch, seed=seed, progress=progress)
     wider = max(widening(answers.radii) for answers in before.answers.values())
     if not math.isfinite(wider):
-        raise InputError("The posteriors of simulated data sets are flat: draws lie on a plane, and hold no truth.")
+        raise InputError(
+            "The posteriors of simulated data sets are flat: draws lie on a plane, and no region contains the truth."
+        )
     beta = posterior.beta / wider
     coverages = [
         min(row.rate for row in before.coverage if row.level == LEVELS[-1]),

@@ -58,7 +58,7 @@ class Validity:
     def describe(self) -> str:
         """Describe the result in one sentence."""
         if self.network is None:
-            return f"{self.rate:.2%} of the rows are valid, and no parameter tells which: nothing has to be corrected."
+            return f"{self.rate:.2%} of the rows are valid; no dependence on theta found: nothing has to be corrected."
         return (
             f"{self.rate:.2%} of the rows are valid. Which ones depends on theta: a classifier is better than this "
             f"rate by {self.gain:.2g} nats per held-out row."

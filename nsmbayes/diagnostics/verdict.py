@@ -164,7 +164,7 @@ def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verd
         outcome, low = Outcome.CONSISTENT_BUT, crowd
         reason += " There are more rows like these than the model explains."
     if outcome is Outcome.CONSISTENT and len(low):
-        reason += f" {len(low):,} rows have a weight below {LOW_WEIGHT}: no more than the model itself lets expect."
+        reason += f" {len(low):,} rows have a weight below {LOW_WEIGHT}: no more than the model itself predicts."
     return Verdict(
         outcome=outcome,
         reason=reason,
@@ -239,7 +239,7 @@ def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, "
     some = np.sort(rng.permutation(len(x))[:MOST_ROWS])
     x, weights, d = x[some], weights[some], x.shape[1]
     if weights.sum() < _FEWEST:
-        raise _Incomparable(f"The bulk is worth {weights.sum():.0f} rows: too few to be compared with a simulator.")
+        raise _Incomparable(f"The weights sum to {weights.sum():.0f} rows: too few to be compared with a simulator.")
     location, scatter, weight = _frame(posterior)
     views, radial = Views.of(location, scatter), _tabulated(weight)
     theta = posterior.sample((_REPLICATES,), seed=seed)
@@ -249,7 +249,7 @@ def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, "
     rows = int(min(len(x), max(_FEWEST, round(weights.sum() / max(share, 1e-3)))))
     sets = source.draw(theta, rows, seed + 1)
     if not np.isfinite(sets).all():
-        raise _Incomparable("Predictive draws are not finite: the posterior lies where the surrogate is of no use.")
+        raise _Incomparable("Predictive draws are not finite: the surrogate is not valid where the posterior lies.")
     pool = sets.reshape(-1, d)[rng.permutation(sets.shape[0] * rows)[:_POOL]]
     own, of_pool = _refitted(sets, pool, (location, scatter), radial, seed)
     weights_pool, scores = radial(views.distance(pool)), np.sqrt(LEVELS * (1 - LEVELS))

@@ -18,7 +18,10 @@ from nsmbayes.errors import InputError
 
 
 class Look(NamedTuple):
-    """Style of a method: colour, line and marker, because colour alone does not distinguish so many methods."""
+    """Style of a method: colour, line and marker.
+
+    Colour alone does not distinguish so many methods, least of all for colour-blind readers.
+    """
 
     colour: str
     line: Any

@@ -94,7 +94,7 @@ class SampledPosterior(Posterior):
 
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
         """Not available for a posterior that is known by its draws alone: raises `InputError`."""
-        raise InputError(f"{self.label} knows its posterior by draws alone: there is no density to evaluate.")
+        raise InputError(f"The posterior of {self.label} has only draws: there is no density to evaluate.")
 
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Density of parameter j on a grid, by a kernel density estimate of the draws."""

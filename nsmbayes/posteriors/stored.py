@@ -83,7 +83,7 @@ class StoredPosterior(SampledPosterior):
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
         """Normalised log density, only for a posterior in closed form."""
         if not self.gaussian:
-            raise InputError("A stored posterior has no network, hence no density: ask the method that built it.")
+            raise InputError("A stored posterior has no network, hence no density: build it again with its method.")
         return GaussianPrior(self.mean, self.covariance).log_prob(self._thetas(theta))
 
     def _about_observations(self) -> str:

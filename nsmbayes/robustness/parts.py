@@ -36,7 +36,7 @@ def check_scatter(centre: LocationScatter, x: Float[np.ndarray, "n d_x"], *, reg
             return Check(
                 False,
                 f"{counts.max()} of the {len(x)} values of column {column} are the same, so that the scatter is about "
-                "to break down: with a few more it would be zero, and already one may change it manifold. Give "
+                "to break down: with a few more it would be zero, and already one may change it many times over. Give "
                 "grid_steps if the column is discrete, or look for a stuck sensor",
             )
     return Check(True, f"the {centre.estimator!r} estimates stay bounded while fewer than half the rows are outliers")
@@ -57,7 +57,7 @@ def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
     )
     check = posterior.surrogate_check
     if check is not None and check.corrected:
-        said += ("What was subtracted from the loss for the surrogate's error is kept fixed, too.",)
+        said += ("The correction of the loss for the surrogate's error is also kept fixed.",)
     x = posterior.x
     with np.errstate(over="ignore"):  # an observation of 1e300 is far
         away = np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T)
