@@ -1,7 +1,7 @@
-"""Measurements of how long things take, side by side in one run: `python -m bench`, or `python -m bench conj mcd`.
+"""Benchmarks: `python -m bench`, or `python -m bench conj mcd`; alternatives are timed in the same run.
 
-Each file holds one benchmark; `registry.py` lists them. Results are stored as JSON together with facts about the
-machine, because a number without its machine, and without what else ran on it, cannot be compared with another.
+Each file contains one benchmark; `registry.py` lists them. Results are stored as JSON with facts about the machine,
+because times can only be compared if the machine and its load are known.
 """
 
 import os

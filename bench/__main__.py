@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chosen benchmarks, store each result as it is finished, and print one table."""
+    """Run the chosen benchmarks, store each result when it is finished, and print one table."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure how long things take.")
     chosen = ", ".join(f"{b.name} ({b.summary.rstrip('.')})" for b in BENCHMARKS.values())
     parser.add_argument("names", nargs="*", metavar="name", help=f"which benchmarks; all by default: {chosen}")
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(benchmark: Benchmark, *, tiny: bool) -> dict[str, Any]:
-    """One benchmark's rows, with its sizes and the facts about the machine, as JSON can hold them."""
+    """Run one benchmark; return a JSON document of its rows, its sizes and the facts about the machine."""
     changed = benchmark.tiny if tiny else {}
     sizes = {name: p.default for name, p in inspect.signature(benchmark.run).parameters.items()} | changed
     before = machine.load()
@@ -57,7 +57,7 @@ def measure(benchmark: Benchmark, *, tiny: bool) -> dict[str, Any]:
 
 
 def table(documents: Sequence[dict[str, Any]]) -> str:
-    """The rows of all documents below one another."""
+    """Format the rows of all documents as one table."""
     lines = [f"{'benchmark':<12}{'what':<58}{'first call':>11}{'later':>11}{'later, CPU':>12}  note"]
     for document in documents:
         lines += [

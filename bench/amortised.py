@@ -1,4 +1,4 @@
-"""NSM-Bayes-amortised beside NSM-Bayes: a posterior, an update, another prior, and growth with n."""
+"""NSM-Bayes-amortised compared with NSM-Bayes: a posterior, an update, another prior, and scaling with n."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ def run(
     excess: bool = True,
     sets: int = 200,
 ) -> list[Row]:
-    """g-and-k data, a tenth of them at -50, at beta = 1; by distance alone unless named, if `excess`."""
+    """g-and-k data, a tenth of them at -50, at beta = 1; weights by distance alone, except for rows named excess."""
     task = nsm.tasks.get("gnk")
     theta, x = task.simulate(simulations, seed=100, progress=False)
     options: dict[str, Any] = {"calibration": None, "draws": draws}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # observations outside the simulations are the point here
+        warnings.simplefilter("ignore", UserWarning)  # observations outside the simulations are intended here
         full = nsm.NSMBayes(task.prior, **options).append_simulations(theta, x)
         full.train(0, settings=nsm.TrainingSettings(max_epochs=epochs, schedule="cosine"), progress=False)
         own = nsm.NSMBayesAmortised(task.prior, **options).adopt(full)

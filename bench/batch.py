@@ -1,4 +1,4 @@
-"""How long the posteriors of many data sets take together."""
+"""Time to build the posteriors of many data sets together."""
 
 from bench.setup import brief_method, contaminated
 from bench.timing import Row, side_by_side
@@ -7,7 +7,7 @@ TINY = {"datasets": (10, 20), "n": 30, "repeats": 1}
 
 
 def run(datasets: tuple[int, ...] = (10, 100, 1_000, 10_000), n: int = 100, repeats: int = 5) -> list[Row]:
-    """`build_posteriors` at a fixed learning rate, each data set with a location and scatter of its own."""
+    """`build_posteriors` at a fixed learning rate, each data set with its own location and scatter."""
     method = brief_method()
     rows = []
     for count in datasets:

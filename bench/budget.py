@@ -1,4 +1,4 @@
-"""How training grows with the number of simulations."""
+"""Scaling of training time with the number of simulations."""
 
 import time
 
@@ -9,7 +9,7 @@ TINY = {"simulations": (300, 600), "epochs": 2}
 
 
 def run(simulations: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000), epochs: int = 5) -> list[Row]:
-    """Seconds of one epoch of NSM-Bayes on g-and-k, with the default network; compilation is in `first_s` only."""
+    """Seconds for one epoch of NSM-Bayes on g-and-k, with the default network; only `first_s` includes compilation."""
     task = nsm.tasks.get("gnk")
     settings = nsm.TrainingSettings(max_epochs=epochs, batch_size=512)
     rows = []

@@ -1,4 +1,4 @@
-"""How long calibration and posterior take together, with Algorithm 1 and with the root search."""
+"""Time for calibration and posterior together, with Algorithm 1 and with the root search."""
 
 import nsmbayes as nsm
 from bench.setup import brief_method, contaminated
@@ -12,7 +12,7 @@ TINY = {"n": 40, "bootstraps": 5, "steps": 2, "root_bootstraps": 5, "repeats": 2
 def run(
     n: int = 100, bootstraps: int = 100, steps: int = 20, root_bootstraps: int = 400, repeats: int = 20
 ) -> list[Row]:
-    """`build_posterior` on new data, location and scatter fitted to each resample."""
+    """`build_posterior` on new data, with location and scatter fitted to each resample."""
     trained = brief_method()
     data = contaminated(repeats + 1, n, seed=1)
 

@@ -1,4 +1,4 @@
-"""What a campaign costs: per simulation in process, by one process and by two, and streamed through training."""
+"""Cost of a campaign: per simulation in the same process, in one and in two processes, and streamed for training."""
 
 import shutil
 import tempfile
@@ -16,19 +16,19 @@ from nsmbayes import MDN, NLE, BatchSimulator, GaussianPrior, NumpySimulator, Tr
 
 TINY = {"rows": 200, "batch": 100, "slow_rows": 20, "streamed": 2_000, "repeats": 1}
 _COLUMNS = 10
-_TIMES = 4  # as many simulations at the second size
+_TIMES = 4  # the second size has this multiple of the simulations
 
 
 def run(
     rows: int = 20_000, batch: int = 1_000, slow_rows: int = 400, streamed: int = 10_000_000, repeats: int = 3
 ) -> list[Row]:
-    """Overhead per simulation, the speed-up by a second process at 10 ms, and memory with 10 columns of x."""
+    """Overhead per simulation, speed-up by a second process at 10 ms per simulation, and memory for 10 columns of x."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         measured = [_overhead(folder, rows, batch, repeats)]
         for what, simulator in (("10 ms of work", _slow), ("10 ms of waiting", _waiting)):
             measured += _processes(folder, what, simulator, slow_rows, repeats)
-        for what in (_store, _train):  # each in a process of its own, to see its own memory
+        for what in (_store, _train):  # each in a separate process, to measure its memory
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 measured.append(pool.submit(what, folder / "large.zarr", streamed).result())
     return measured
@@ -46,7 +46,7 @@ def _slow(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
 
 
 def _waiting(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-    time.sleep(0.01)  # for a program, a disk, an instrument: shows what handing out costs, also on a busy machine
+    time.sleep(0.01)  # like a program, disk or instrument: measures the cost of distribution, even on a busy machine
     return theta
 
 
@@ -64,7 +64,7 @@ def _campaign(folder: Path, function, m: int, **options) -> None:
 
 
 def _overhead(folder: Path, rows: int, batch: int, repeats: int) -> Row:
-    """A simulator that does nothing: all of the time is overhead."""
+    """Time of a simulator that does nothing, which is all overhead."""
     first, _ = timed(_campaign, folder, _trivial, 10)  # imports, and the first store
     times = [timed(lambda: _campaign(folder, _trivial, rows, batch=batch)) for _ in range(repeats)]
     wall, cpu = (float(np.median([pair[i] for pair in times])) for i in (0, 1))
@@ -79,7 +79,7 @@ def _overhead(folder: Path, rows: int, batch: int, repeats: int) -> Row:
 
 
 def _processes(folder: Path, what: str, simulator: Any, rows: int, repeats: int) -> list[Row]:
-    """One process and two, in turn. Each is timed at two sizes: the difference is free of the start of processes."""
+    """Time one process and two processes in turn, each at two sizes: the difference excludes the start of processes."""
     times: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     for _ in range(repeats):
         for workers, found in times.items():

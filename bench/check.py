@@ -1,8 +1,8 @@
-"""Which measurements got worse than a stored baseline: `python -m bench.check`, or `make bench-check`.
+"""Find measurements that are worse than a stored baseline: `python -m bench.check`, or `make bench-check`.
 
-Costs are compared as ratios to a matrix product of the same run, so that a baseline holds for another machine or
-another hour as far as that is possible. By hand only, on an idle machine: a busy one shows losses that are none.
-`--store` makes the present measurements the baseline; `--from` reads what `nsmbayes bench --json` wrote.
+Costs are compared relative to a matrix product of the same run, so that a baseline is valid on other machines and at
+other times as far as possible. Run it only by hand, on an idle machine: a busy machine gives false alarms. `--store`
+makes the present measurements the baseline; `--from` reads the output of `nsmbayes bench --json`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ TOLERANCE = 0.2
 
 
 def ratios(document: Mapping[str, Any]) -> dict[str, float]:
-    """Costs on the processor of what `nsmbayes bench` measured, each in seconds of 1e9 operations of a matrix product.
+    """Costs on the CPU measured by `nsmbayes bench`, each in units of the time for 1e9 operations of a matrix product.
 
     Training is compared with products in float32, everything else in float64.
     """
@@ -36,7 +36,7 @@ def ratios(document: Mapping[str, Any]) -> dict[str, float]:
 
 
 def losses(found: Mapping[str, float], baseline: Mapping[str, float], tolerance: float = TOLERANCE) -> list[str]:
-    """What got worse by more than the tolerance, or is no longer measured, in words."""
+    """Describe measurements that are worse by more than the tolerance, or no longer made."""
     worse = [
         f"{name}: {found[name] / before - 1:.0%} worse ({before:.3g} before, {found[name]:.3g} now)"
         for name, before in baseline.items()

@@ -1,4 +1,4 @@
-"""What training a mixture density network costs as x has more columns, by factors of precisions and of covariances."""
+"""Training cost of a mixture density network by number of columns of x, with factors of precisions or covariances."""
 
 import time
 
@@ -17,8 +17,8 @@ def run(
     columns: tuple[int, ...] = (1, 2, 4, 6, 8, 12, 20, 30),
     covariance_up_to: int = 6,
 ) -> list[Row]:
-    """Seconds of one epoch, x = A theta + noise with a random A; compilation is in `first_s` only."""
-    rng = np.random.default_rng(1)  # not the stream of theta
+    """Seconds for one epoch, x = A theta + noise with a random A; only `first_s` includes compilation."""
+    rng = np.random.default_rng(1)  # different from the stream of theta
     prior = nsm.GaussianPrior(np.zeros(_PARAMETERS), np.ones(_PARAMETERS))
     theta = prior.sample((simulations,), seed=0)
     settings = nsm.TrainingSettings(learning_rate=2e-3, weight_decay=0.0, batch_size=512, max_epochs=epochs)

@@ -1,4 +1,4 @@
-"""How long NSM-Bayes-conj trains until the paper's stopping rule ends it."""
+"""Training time of NSM-Bayes-conj with the paper's stopping rule."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ TINY = {"simulations": 2_000, "max_epochs": 2}
 
 
 def run(simulations: int = 100_000, max_epochs: int = 1000) -> list[Row]:
-    """Train on g-and-k simulations with the default and with the paper's standardisation; compilation apart."""
+    """Train on g-and-k simulations with the default and the paper's standardisation; compilation is timed apart."""
     task = nsm.tasks.get("gnk")
     data = task.simulate(simulations, seed=0)
     settings = nsm.TrainingSettings(max_epochs=max_epochs)

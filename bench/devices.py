@@ -1,4 +1,4 @@
-"""Training and posteriors on the processor and on the device that JAX chooses, in one run."""
+"""Training and posteriors on the CPU and on the default device of JAX, in one run."""
 
 import jax
 
@@ -11,7 +11,7 @@ TINY = {"columns": (1, 2), "datasets": 20, "epochs": 2}
 
 
 def run(columns: tuple[int, ...] = (1, 8, 20), datasets: int = 1_000, epochs: int | None = None) -> list[Row]:
-    """One row per device and measurement; without an accelerator, of the processor alone."""
+    """One row per device and measurement; without an accelerator, only for the CPU."""
     effort = None if epochs is None else Effort(training=TrainingSettings(max_epochs=epochs))
     found = {device.platform: device for device in (jax.devices("cpu")[0], jax.devices()[0])}
     rows = []

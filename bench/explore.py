@@ -1,4 +1,4 @@
-"""How long it takes in a browser from a place of the pointer to the posterior that belongs to it, drawn."""
+"""Latency of the explore page in a browser: from a pointer position to the drawn posterior for it."""
 
 import contextlib
 import sys
@@ -19,15 +19,16 @@ from support import browser  # pyright: ignore[reportMissingImports]
 TINY = {"simulations": 1000, "epochs": 1, "n": 30, "moves": 3, "drags": 1}
 MISSING = f"the benchmark needs a browser: {browser.missing()}" if browser.missing() else ""
 _MODELS = {"gnk": nsm.NSMBayesConj, "sir": nsm.NSMBayesAmortised}
-_PIXELS = 150  # of a drag
+_PIXELS = 150  # length of a drag
 
 
 def run(simulations: int = 20_000, epochs: int = 20, n: int = 100, moves: int = 40, drags: int = 4) -> list[Row]:
-    """Rows of contaminated data are dragged in a headless Chromium, on a page that the command line serves.
+    """Drag rows of contaminated data in a headless Chromium, on a page served by the command line.
 
-    One column and NSM-Bayes-conj, three columns and NSM-Bayes-amortised. The pointer moves every 40 ms; a place is
-    skipped if the answer to the last one is not there yet, and the time that the next one waits is counted. Processor
-    time is that of server, browser and its driver, per answer: on an idle machine it takes hardly longer.
+    One column with NSM-Bayes-conj, and three columns with NSM-Bayes-amortised. The pointer moves every 40 ms; a
+    position is skipped if the answer to the previous one is not there yet, and the waiting time of the next position is
+    included. Processor time is that of server, browser and its driver, per answer; on an idle machine, wall time is
+    hardly longer.
     """
     return [_row(name, kind, simulations, epochs, n, moves, drags) for name, kind in _MODELS.items()]
 
@@ -61,9 +62,9 @@ def _row(name: str, kind: Any, simulations: int, epochs: int, n: int, moves: int
 
 
 def _latencies(driver: Any, n: int, moves: int, drags: int) -> tuple[list[float], float]:
-    """Of rows spread over the data, and the processor time of server and browser while they are dragged.
+    """Latencies for rows spread over the data, and the processor time of server and browser during the drags.
 
-    Between two drags everything is fitted again.
+    Between two drags everything is refitted.
     """
     cpu = 0.0
     for k in range(drags):
@@ -77,7 +78,7 @@ def _latencies(driver: Any, n: int, moves: int, drags: int) -> tuple[list[float]
 
 
 def _cpu_seconds() -> float:
-    """Processor time of all processes that this one has started."""
+    """Processor time of all child processes."""
     import psutil
 
     found = 0.0

@@ -1,4 +1,4 @@
-"""How long the posterior of NSM-Bayes takes when observations have three dimensions."""
+"""Time to build the posterior of NSM-Bayes for three-dimensional observations."""
 
 import warnings
 from dataclasses import replace
@@ -19,7 +19,7 @@ def run(
     draws: int = 250,
     repeats: int = 3,
 ) -> list[Row]:
-    """SIR data with undercounting: at beta = 1, and calibrated."""
+    """SIR data with undercounting, at beta = 1 and calibrated."""
     task = nsm.tasks.get("sir")
     theta, x = task.simulate(simulations, seed=100, progress=False)
     options: dict[str, Any] = {"grid_steps": task.grid_steps, "chains": chains, "draws": draws}

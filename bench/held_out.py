@@ -1,4 +1,4 @@
-"""Held-out log density of surrogates with eight columns, beside the masked autoregressive flow of sbi."""
+"""Held-out log density of surrogates with eight columns, compared with the masked autoregressive flow of sbi."""
 
 import contextlib
 import sys
@@ -29,18 +29,18 @@ _DT = 0.1
 def run(
     simulations: int = 50_000, held_out: int = 5_000, max_epochs: int | None = None, steps: int = 300, seed: int = 0
 ) -> list[Row]:
-    """Training to each default's end on the same simulations, in this order; a row says how far from sbi it is."""
+    """Train each surrogate with its default settings on the same simulations; rows have the difference to sbi."""
     prior = nsm.GaussianPrior(PRIOR[:, 0], PRIOR[:, 1] ** 2)
     theta, fresh = (np.asarray(prior.sample((m,), seed=10 * seed + i)) for i, m in enumerate((simulations, held_out)))
     x, fresh_x = (summaries(t, steps, seed=10 * seed + i) for i, t in enumerate((theta, fresh)))
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as logs, contextlib.chdir(logs):
-        warnings.simplefilter("ignore")  # sbi writes logs, and warns of what it standardises
+        warnings.simplefilter("ignore")  # sbi writes logs, and warns about standardisation
         with contextlib.redirect_stdout(sys.stderr):
             return _measure(prior, theta, x, fresh, fresh_x, max_epochs)
 
 
 def summaries(theta: Float[np.ndarray, "m 4"], steps: int, *, seed: int) -> Float[np.ndarray, "m 8"]:
-    """Two species, one eats the other, with noise on the log scale; log means, log sds, correlations.
+    """Summaries of a predator-prey model with noise on the log scale: log means, log sds, correlations.
 
     Correlations at lag 10 of each species, at lag 0 between them, and of the first with the second 10 steps later, all
     as Fisher's z.
@@ -74,7 +74,7 @@ def summaries(theta: Float[np.ndarray, "m 4"], steps: int, *, seed: int) -> Floa
 def log_probs(
     method: LikelihoodMethod, theta: Float[np.ndarray, "m p"], x: Float[np.ndarray, "m d"]
 ) -> Float[np.ndarray, " m"]:
-    """Log densities of simulations that no training saw."""
+    """Log densities of held-out simulations."""
     with jax.enable_x64(True):
         return np.asarray(jax.vmap(method.density.log_prob)(jnp.asarray(theta), jnp.asarray(x)))
 

@@ -1,4 +1,4 @@
-"""How close NSM-Bayes without a weight comes to NLE, by number and range of the noise levels."""
+"""Difference between NSM-Bayes without a weight and NLE, by number and range of the noise levels."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,9 +27,9 @@ _RANGES = ((DEFAULT_NOISE_LEVELS[0], DEFAULT_NOISE_LEVELS[-1]), (0.02, 50.0), (0
 def run(
     simulations: int = 100_000, epochs: int = 40, n: int = 100, datasets: int = 5, points: int = 41, most: int = 25
 ) -> list[Row]:
-    """Clean Gaussian data; the exact density and a trained network; 7, 13 and at most `most` log-spaced levels.
+    """Clean Gaussian data, the exact density and a trained network, with 7, 13 and at most `most` log-spaced levels.
 
-    Every posterior is summed over a grid of theta and compared with that of NLE with the same surrogate.
+    Every posterior is computed on a grid of theta and compared with that of NLE with the same surrogate.
     """
     task = nsm.tasks.get("gaussian")
     theta, x = task.simulate(simulations, seed=0, progress=False)

@@ -1,4 +1,4 @@
-"""Certificates: what they cost, and how far a search over outliers stays below the influence they certify."""
+"""Certificates: their cost, and their bounds compared with the largest influence found in a search over outliers."""
 
 import time
 import warnings
@@ -18,7 +18,7 @@ from nsmbayes.samplers import each_loss
 
 TINY = {"simulations": 300, "epochs": 1, "points": 40, "draws": 10, "one_level": False}
 
-_REPLACED = 50  # the observation that x^c takes the place of: one of the bulk
+_REPLACED = 50  # the observation that x^c replaces, one of the bulk
 _REPEATS = 5
 
 Search = Callable[[Float[np.ndarray, "k d_x"]], dict[str, Float[np.ndarray, " k"]]]
@@ -27,12 +27,12 @@ Search = Callable[[Float[np.ndarray, "k d_x"]], dict[str, Float[np.ndarray, " k"
 def run(
     simulations: int = 50_000, epochs: int = 20, points: int = 10_000, draws: int = 100, one_level: bool = True
 ) -> list[Row]:
-    """g-and-k data with a tenth of the observations at -50, one of the others moved to `points` places.
+    """g-and-k data with a tenth of the observations at -50, and one of the others moved to `points` places.
 
     `one_level` adds both methods with the paper's loss, at one noise level.
     """
     with warnings.catch_warnings():
-        # observations outside the simulations are the point here, and `converged` is among the results
+        # observations outside the simulations are intended here, and `converged` is part of the results
         warnings.simplefilter("ignore", UserWarning)
         posteriors = _posteriors(simulations, epochs, one_level)
     nle = posteriors.pop("NLE")
@@ -68,7 +68,7 @@ def _posteriors(simulations: int, epochs: int, one_level: bool) -> dict[str, Any
 
 
 def _row(name: str, posterior: Any, points: int, draws: int) -> Row:
-    """The cost of a certificate, and the largest influence found beside the one that it allows."""
+    """The cost of a certificate, and the largest influence found compared with its bound."""
     first = timed(certify, posterior)[0]
     later = [timed(certify, posterior) for _ in range(_REPEATS)]
     certificate = posterior.certificate
@@ -97,7 +97,7 @@ def _row(name: str, posterior: Any, points: int, draws: int) -> Row:
 
 
 def _measure(posterior: Any, draws: int) -> Search:
-    """KL divergence and, from draws, the range of the change of the log density, as functions of x^c."""
+    """KL divergence and, from draws, the range of the change in log density, as functions of x^c."""
     if not isinstance(posterior, GeneralisedPosterior):
         return lambda x: {"kl": pif_kl(posterior, x, replace=_REPLACED).kl}
     theta = posterior.thinned(draws)
@@ -111,7 +111,7 @@ def _measure(posterior: Any, draws: int) -> Search:
 
 
 def _search(posterior: Any, measure: Search, points: int) -> dict[str, float]:
-    """Random places at all distances, then three rounds around the best of them, ever closer."""
+    """Search random places at all distances, followed by three rounds ever closer to the best of them."""
     rng, (location, scatter) = np.random.default_rng(0), posterior.location_scatter
     root = np.linalg.cholesky(scatter)
     size = points // 4
@@ -127,7 +127,7 @@ def _search(posterior: Any, measure: Search, points: int) -> dict[str, float]:
 
 
 def _control(nle: Any, ours: Any) -> Row:
-    """PIF_Delta of NLE as the outlier moves away, which Theorem 1 says has no bound, beside that of NSM-Bayes."""
+    """PIF_Delta of NLE, which is unbounded by Theorem 1, as the outlier moves away, compared with NSM-Bayes."""
     distances = [1e2, 1e3, 1e4, 1e5, 1e6]
     x = line(ours, distances)
     start = time.perf_counter()

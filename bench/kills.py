@@ -1,6 +1,6 @@
-"""Kill a campaign at random moments, and its workers, and compare what is left with an undisturbed run, bit by bit.
+"""Kill a campaign and its workers at random moments, and compare the result with an undisturbed run, bit by bit.
 
-By hand: `python -m bench.kills --kills 50 --store attacks/results/campaigns.json`. A small version of it is a test.
+Run it by hand: `python -m bench.kills --kills 50 --store attacks/results/campaigns.json`. A small version is a test.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def slow(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
 
 
 def campaign(out: str, m: int, executor: str) -> None:
-    """One run, in this process, until it is complete or killed."""
+    """Run the campaign in this process, until it is complete or killed."""
     options = {"out": out, "batch": 20, "progress": False}
     if executor != "dask":
         simulate(slow, PRIOR, m, executor=None if executor == "none" else int(executor), **options)
@@ -48,7 +48,7 @@ def start(out: Path, m: int, executor: str) -> subprocess.Popen[bytes]:
 
 
 def committed(out: Path) -> dict[int, bytes]:
-    """Every batch that is committed: its files, as they are."""
+    """The content of the files of every committed batch."""
     found = {}
     for status in (out / "status" / "c").glob("*") if out.exists() else []:
         if status.name.isdigit():
@@ -59,7 +59,7 @@ def committed(out: Path) -> dict[int, bytes]:
 
 
 def kill_main(folder: Path, m: int, kills: int, executor: str) -> dict[str, int]:
-    """Kill the main process at random moments until it was killed `kills` times; then let it end."""
+    """Kill the main process `kills` times at random moments, then let it finish."""
     out, before, done, lost = folder / f"main-{executor}.zarr", {}, 0, 0
     while done < kills:
         process = start(out, m, executor)
@@ -84,7 +84,7 @@ def kill_main(folder: Path, m: int, kills: int, executor: str) -> dict[str, int]
 def kill_workers(folder: Path, m: int, executor: str, rounds: int, fraction: float = 0.3) -> dict[str, int]:
     """Kill a fraction of the workers whenever another tenth of the batches is committed, `rounds` times.
 
-    Dask gives a worker up that dies while it starts: kill once, when all run.
+    Dask does not replace a worker that dies during its start: with Dask, kill once, when all workers are running.
     """
     out, killed = folder / f"workers-{executor}.zarr", 0
     process = start(out, m, executor)
@@ -135,7 +135,7 @@ def _is_worker(pid: int, executor: str) -> bool:
 
 
 def _equal(out: Path, folder: Path, m: int) -> bool:
-    """Whether the arrays are those of an undisturbed run, and complete."""
+    """Whether the arrays are complete and equal to those of an undisturbed run."""
     reference = simulate(slow, PRIOR, m, out=folder / f"undisturbed-{m}.zarr", executor=2, progress=False)
     pairs = zip(Campaign(out).arrays(), reference.arrays(), strict=True)
     return len(Campaign(out)) == m and all(a.tobytes() == b.tobytes() for a, b in pairs)

@@ -1,4 +1,4 @@
-"""How long the posterior of one large data set takes."""
+"""Time to build the posterior of one large data set."""
 
 from bench.setup import brief_method, contaminated
 from bench.timing import Row, side_by_side

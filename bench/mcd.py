@@ -1,4 +1,4 @@
-"""Robust scatter of bootstrap resamples: all at once, against a loop over scikit-learn's MinCovDet."""
+"""Robust scatter of bootstrap resamples: vectorised, compared with a loop over scikit-learn's MinCovDet."""
 
 import warnings
 
@@ -13,7 +13,7 @@ TINY = {"resamples": 3, "n": 40, "repeats": 1}
 
 
 def run(resamples: int = 200, n: int = 100, dimensions: tuple[int, ...] = (1, 3), repeats: int = 5) -> list[Row]:
-    """The same resamples of contaminated Gaussian data to both, in one and in three dimensions."""
+    """Both get the same resamples of contaminated Gaussian data, in one and in three dimensions."""
     return [row for d in dimensions for row in _compare(resamples, n, d, repeats)]
 
 
@@ -28,10 +28,10 @@ def _compare(resamples: int, n: int, d: int, repeats: int) -> list[Row]:
     )
     a, b = _batched(drawn[0]), _looped(drawn[0])
     differences = np.abs(a - b).max(axis=(1, 2)) / np.abs(b).max(axis=(1, 2))
-    # On a busy machine the longer call is interrupted more often: the ratio of wall times would flatter the shorter.
+    # On a busy machine the longer call is interrupted more often: the ratio of wall times would favour the shorter.
     ours.detail["times_faster_cpu"] = (theirs.later_cpu_s or 0.0) / (ours.later_cpu_s or float("nan"))
     ours.detail["times_faster_wall"] = theirs.later_s / ours.later_s
-    # Where they differ, they stopped at different subsets: both search, neither is exact in several dimensions.
+    # If they differ, they stopped at different subsets: both search, neither is exact in several dimensions.
     ours.detail["share_of_equal_scatters"] = float((differences < 1e-6).mean())
     return [ours, theirs]
 
@@ -51,5 +51,5 @@ def _looped(x: Float[np.ndarray, "resamples n d"]) -> Float[np.ndarray, "resampl
     from sklearn.covariance import MinCovDet
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of determinants that ties in a resample make small
+        warnings.simplefilter("ignore")  # it warns of small determinants due to ties in a resample
         return np.stack([MinCovDet(random_state=0).fit(rows).covariance_ for rows in x])

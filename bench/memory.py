@@ -1,4 +1,4 @@
-"""The memory that the losses of many particles need when observations are many."""
+"""Memory for the losses of many particles with many observations."""
 
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -18,7 +18,7 @@ TINY = {"n": 200, "particles": 100, "gradients": 64}
 
 
 def run(n: int = 10_000, particles: int = 1_000, gradients: int = 64, d_x: int = 3) -> list[Row]:
-    """NSM losses of all particles, and gradients for some, with an untrained network; each in a process of its own."""
+    """NSM losses of all particles, and gradients for some, with an untrained network; each in a separate process."""
     rows = []
     for what, count in (("losses", particles), ("gradients", gradients)):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

@@ -1,4 +1,4 @@
-"""How the posterior of NSM-Bayes in three columns grows with the number of observations, in time and in memory."""
+"""Scaling of the NSM-Bayes posterior for three columns with the number of observations, in time and memory."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -42,9 +42,9 @@ def run(
     draws: int = 500,
     repeats: int = 1,
 ) -> list[Row]:
-    """SIR data with undercounting, calibrated; the moments against those of the full loss; the peak memory.
+    """SIR data with undercounting, calibrated; moments compared with those of the full loss; peak memory.
 
-    With compared=0 nothing is compared with the full loss, which takes longest.
+    With compared=0 there is no comparison with the full loss, which takes longest.
     """
     task = nsm.tasks.get("sir")
     theta, x = task.simulate(simulations, seed=100, progress=False)
@@ -67,7 +67,7 @@ def run(
             compiled = n > MOST
         if compared:
             rows.append(_compare(method, data(compared)))
-    # a fresh process: what this one needed before does not count
+    # a new process, so that earlier memory use is not included
     with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
         path = method.save(Path(folder) / "sir")
         rows.append(other.submit(_memory, path, data(most)).result())
@@ -75,7 +75,7 @@ def run(
 
 
 def _size(call: Callable[[int], Any], n: int, repeats: int, *, compiled: bool) -> Row:
-    """The posterior of n observations. Programs serve any n above 1,000: a first call then counts as a later one."""
+    """Time the posterior of n observations. All n above 1,000 share programs, so a first call counts as a later one."""
     first = timed(call, 0)
     later = [timed(call, repeat) for repeat in range(1, repeats + 1)] if not compiled else [first]
     wall, cpu = np.median(later, axis=0)
@@ -83,14 +83,14 @@ def _size(call: Callable[[int], Any], n: int, repeats: int, *, compiled: bool) -
 
 
 def _compare(method: nsm.NSMBayes, x: Float[np.ndarray, "n d_x"]) -> Row:
-    """How far moments are from those of the loss of all observations at once, in standard deviations and relatively."""
+    """Difference of the moments from those with the full loss, in standard deviations and as ratios."""
     found: dict[str, Any] = {}
 
     def build() -> None:
         found["subset"] = method.build_posterior(x, beta=1.0)
 
     def build_full() -> None:
-        with mock.patch("nsmbayes.methods.nsm_bayes.MANY", len(x)):  # all else is the same: weights, excess, correction
+        with mock.patch("nsmbayes.methods.nsm_bayes.MANY", len(x)):  # same weights, excess and correction
             found["full"] = method.build_posterior(x, beta=1.0)
 
     first, (later, _) = timed(build)[0], timed(build_full)

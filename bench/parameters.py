@@ -1,4 +1,4 @@
-"""How training and the posterior of NSM-Bayes grow with the number of parameters."""
+"""Scaling of training and the posterior of NSM-Bayes with the number of parameters."""
 
 import warnings
 
@@ -17,8 +17,8 @@ def run(
     n: int = 100,
     repeats: int = 3,
 ) -> list[Row]:
-    """x = A theta + noise in two columns, one observation in ten far away; beta = 1."""
-    rng = np.random.default_rng(1)  # not the stream of theta
+    """x = A theta + noise in two columns, with one observation in ten far away, at beta = 1."""
+    rng = np.random.default_rng(1)  # different from the stream of theta
     settings = nsm.TrainingSettings(max_epochs=epochs, batch_size=512)
     rows = []
     for d in parameters:

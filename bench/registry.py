@@ -1,4 +1,4 @@
-"""Every benchmark by its name; the one table that the command line and the tests read."""
+"""All benchmarks by name, for the command line and the tests."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -32,14 +32,14 @@ from bench.timing import Row
 
 
 class Benchmark(NamedTuple):
-    """A function of sizes, whose defaults are the full ones, and sizes that only show that it runs."""
+    """A function with the full sizes as defaults, and tiny sizes to check that it runs."""
 
     name: str
     summary: str
     run: Callable[..., list[Row]]
     tiny: dict[str, Any]
     missing: str
-    """What the benchmark needs and does not find here, or nothing."""
+    """A message about missing requirements; an empty string if there are none."""
 
 
 def _benchmark(name: str, module: ModuleType) -> Benchmark:

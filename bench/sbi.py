@@ -1,4 +1,4 @@
-"""NLE and NSM-Bayes beside the NLE of sbi: the same simulations, the same contaminated data, as many draws."""
+"""NLE and NSM-Bayes compared with NLE in sbi: same simulations, same contaminated data, same number of draws."""
 
 import contextlib
 import json
@@ -52,11 +52,11 @@ def run(
 ) -> list[Row]:
     """Training and posteriors on g-and-k, both packages with their defaults except for the number of draws.
 
-    `max_epochs`, `sampler` (options of this package's methods) and `sbi_sampler` are there for tiny sizes.
-    sbi compiles nothing, so that its first call and a later one are the same, and it is measured once. Rows of this
-    package say how many times faster than sbi they are; `partial` is a file in bench/results with the rows so far.
+    `max_epochs`, `sampler` (options of this package's methods) and `sbi_sampler` are for tiny sizes. sbi does not
+    compile, so its first call and later ones are the same, and it is measured once. Rows of this package have the
+    factor by which they are faster than sbi; `partial` is a file in bench/results with the rows so far.
     """
-    # warnings: outliers lie outside the simulations, and a flow in one dimension is a Gaussian. sbi writes logs.
+    # expected warnings: outliers outside the simulations, and a flow in one dimension is a Gaussian. sbi writes logs.
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as logs, contextlib.chdir(logs):
         warnings.simplefilter("ignore")
         with contextlib.redirect_stdout(sys.stderr):
@@ -67,7 +67,7 @@ def run(
 
 
 class _Rows(list[Row]):
-    """Rows that are shown and stored as they come."""
+    """Rows that are printed and stored as they are measured."""
 
     def __init__(self, file: Path | None):
         self.file = file
@@ -150,7 +150,7 @@ def _measure(
     sbi_sampling = Row(
         what=f"sbi: {draws} draws, NLE by slice sampling", first_s=seconds, later_s=seconds, later_cpu_s=cpu, repeats=1
     )
-    # an upper bound: as if its draws were independent
+    # an upper bound, as if the draws of sbi were independent
     sbi_sampling.detail.update(mse=nsm.metrics.mse(drawn[0], task.theta_true), effective_draws_per_s=draws / seconds)
     rows.append(sbi_sampling)
     conj = nsm.NSMBayesConj(task.prior).append_simulations(theta, x)
@@ -173,7 +173,7 @@ def _measure(
         (row,) = side_by_side({f"{draws} draws, {name}": call}, repeats=repeats)
         posterior, sampled = kept[0]
         row.detail.update(mse=nsm.metrics.mse(sampled, task.theta_true))
-        effective = draws  # a closed form's draws are independent
+        effective = draws  # draws of a posterior in closed form are independent
         if isinstance(posterior, SampledPosterior) and posterior.result is not None:
             effective = float(posterior.result.ess_bulk.min())
             row.detail.update(smallest_ess=effective, largest_r_hat=float(posterior.result.r_hat.max()))
@@ -193,12 +193,12 @@ def _beside(row: Row, theirs: Row) -> Row:
 
 
 def _processor_time(row: Row) -> float:
-    """Less distorted by a busy machine than wall time; of trainings, with compilation."""
+    """Processor time, which is less distorted by a busy machine than wall time; for training, with compilation."""
     return row.detail["cpu_s_with_compilation"] if row.later_cpu_s is None else row.later_cpu_s
 
 
 def _held_out(method: LikelihoodMethod, theta: np.ndarray, x: np.ndarray) -> float:
-    """Mean log density of simulations that no training saw: what the seconds were spent on."""
+    """Mean log density of held-out simulations: the quality of the trained density."""
     density = method.density
     assert density is not None
     with jax.enable_x64(True):

@@ -1,4 +1,4 @@
-"""How long the tasks' own simulators take, and how much memory."""
+"""Time and memory of the simulators of the tasks."""
 
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -14,7 +14,7 @@ TINY = {"simulations": 300, "repeats": 1}
 
 
 def run(simulations: int = 50_000, repeats: int = 2) -> list[Row]:
-    """Draws of the prior and one simulation for each; every task in a process of its own, to see its own memory."""
+    """Draws of the prior with one simulation for each; every task in a separate process, to measure its memory."""
     rows = []
     for name in tasks.names():
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -46,7 +46,7 @@ def _measure(name: str, simulations: int, repeats: int) -> Row:
 
 
 def peak_gib() -> float | None:
-    """The most memory this process has held so far, where the system tells."""
+    """Peak memory of this process so far, or None if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""How exactly a trained mixture density network knows score and Laplacian of g-and-k data, by noise level."""
+"""Accuracy of score and Laplacian of a trained mixture density network on g-and-k data, by noise level."""
 
 import time
 from dataclasses import replace
@@ -36,10 +36,10 @@ def run(
     thetas: int = 20,
     noise_levels: tuple[float, ...] = DEFAULT_NOISE_LEVELS,
 ) -> list[Row]:
-    """Root mean squared errors of h s and h^2 l at `n` noisy clean observations of a theta, whitened as for inference.
+    """Root mean squared errors of h s and h^2 l at `n` clean observations with noise, whitened as for inference.
 
-    At the true parameters, and at draws of the inner half of the prior. The networks are those of NLE and NSM-Bayes,
-    one for each number of epochs, and an ensemble at the first of them.
+    Errors are computed at the true parameters, and at draws from the inner half of the prior. The networks are those of
+    NLE and NSM-Bayes, one for each number of epochs, and an ensemble with the first number of epochs.
     """
     task = nsm.tasks.get("gnk")
     theta, x = task.simulate(simulations, seed=0, progress=False)
@@ -67,7 +67,7 @@ def run(
 
 
 def _inner(prior: nsm.GaussianPrior, count: int) -> Float[np.ndarray, "count 4"]:
-    """Draws of the prior within the ellipsoid that holds half of it."""
+    """Draws of the prior within the ellipsoid that contains half of its probability."""
     draws = prior.sample((20 * count,), seed=1)
     residuals = draws - prior.mean
     inside = np.einsum("ni,ij,nj->n", residuals, prior.precision, residuals) < stats.chi2(prior.dim).median()
@@ -75,7 +75,7 @@ def _inner(prior: nsm.GaussianPrior, count: int) -> Float[np.ndarray, "count 4"]
 
 
 class _Exact:
-    """Noisy observations of one theta, whitened, and the exact h s and h^2 l there."""
+    """Noisy observations for one theta, whitened, with the exact h s and h^2 l."""
 
     def __init__(self, theta: Float[np.ndarray, "4"], n: int, noise_levels: tuple[float, ...], *, seed: int):
         task, rng = nsm.tasks.get("gnk"), np.random.default_rng(seed)
@@ -103,7 +103,7 @@ def _network_values(
 
 
 def _errors(density: Any, places: list[_Exact], noise_levels: tuple[float, ...]) -> list[dict[str, float]]:
-    """For every level, root mean squared errors over all places, and the size of what is estimated."""
+    """Root mean squared errors over all places for every level, and the root mean squares of the exact values."""
     rows = []
     with jax.enable_x64(True):
         for i, h in enumerate(noise_levels):

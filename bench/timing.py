@@ -1,4 +1,4 @@
-"""How a call is timed: the first one apart, later ones on new data, contenders in turn."""
+"""Timing of calls: the first call separately, later calls on new data, contenders in turn."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class Row:
     later_s: float
     """Median wall time of later calls, on new data."""
     later_cpu_s: float | None = None
-    """Median of the processor time of later calls, summed over threads: less distorted by a busy machine."""
+    """Median processor time of later calls, summed over threads, which is less distorted by a busy machine."""
     repeats: int
     detail: dict[str, Any] = field(default_factory=dict)
 
@@ -30,11 +30,11 @@ class Row:
 
 
 def side_by_side(contenders: Mapping[str, Callable[[int], Any]], *, repeats: int) -> list[Row]:
-    """Time each contender, a function of the repeat's number that fetches its data by it.
+    """Time each contender, a function of the number of the repeat, which selects the data.
 
-    First calls start from empty compilation caches, so that none profits from what another compiled. The later calls
-    of the contenders take turns, so that a disturbance of the machine affects all of them alike. Contenders must return
-    NumPy arrays or numbers: JAX returns before it has finished.
+    First calls start from empty compilation caches, so that no contender profits from another's compilation. The
+    contenders take turns in later calls, so that disturbances of the machine affect all of them equally. Contenders
+    must return NumPy arrays or numbers, because JAX returns before its computations are finished.
     """
     first: dict[str, float] = {}
     for name, call in contenders.items():
@@ -42,7 +42,7 @@ def side_by_side(contenders: Mapping[str, Callable[[int], Any]], *, repeats: int
         parallel.clear_cache()
         first[name] = timed(call, 0)[0]
     for call in contenders.values():
-        call(0)  # compile again what clearing the caches for the next contender took away
+        call(0)  # compile again, since the caches were cleared for the next contender
     later = {name: [] for name in contenders}
     for repeat in range(1, repeats + 1):
         for name, call in contenders.items():

@@ -1,6 +1,6 @@
 """nsmbayes: amortised, provably robust simulation-based inference.
 
-The names here are what a first script needs; they are imported when they are first used. Everything else lives in its
+The package exports the names that a first script needs and imports them on first use. Everything else is in its
 module: `nsmbayes.weights.IMQ`, `nsmbayes.calibration.RootCalibration`, `nsmbayes.metrics.mmd2`.
 """
 
@@ -103,7 +103,7 @@ __all__ = ["__version__", *_HOMES, *_MODULES]  # pyright: ignore[reportUnsupport
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
+    """Import a public name on first use."""
     if name in _HOMES:
         value = getattr(importlib.import_module(f"nsmbayes.{_HOMES[name]}"), name)
     elif name in _MODULES:
@@ -115,5 +115,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Sorted list of the public names."""
     return sorted(__all__)

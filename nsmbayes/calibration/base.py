@@ -1,4 +1,4 @@
-"""The contract of calibration: a problem in, a learning rate and the trace of how it was found out."""
+"""The interface of calibrations: from a problem to a learning rate, with a trace of the search."""
 
 import textwrap
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from nsmbayes._internal import checks
 
 
 class CalibrationStatus(StrEnum):
-    """How a calibration ended, as shown to the user."""
+    """Status of a calibration, as a message for the user."""
 
     REACHED = "bootstrap coverage meets its target"
     STEPS = "all stochastic steps were taken"
@@ -26,8 +26,8 @@ class CalibrationStatus(StrEnum):
         "is the minimiser of the loss, it lies outside the prior's own region; check the prior and the surrogate"
     )
     DEGENERATE = (
-        "the reweighted draws degenerated, so that coverage could no longer be read off them; what was last trusted "
-        "was kept"
+        "the reweighted draws degenerated, so that coverage could no longer be computed from them; the last reliable "
+        "learning rate was kept"
     )
     PARTLY_JUDGED = (
         "bootstrap coverage meets its target; larger learning rates could not be judged, because the reweighted draws "
@@ -40,40 +40,40 @@ class CalibrationStatus(StrEnum):
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """The learning rate chosen, and the trace of values tried with the bootstrap coverage of each."""
+    """The chosen learning rate, and the trace of tried values with their bootstrap coverage."""
 
     beta: float
     betas: Float[np.ndarray, " tried"]
     coverages: Float[np.ndarray, " tried"]
     target: float
-    minimiser: Float[np.ndarray, " d"] | None  # of the loss; None if it was not needed
+    minimiser: Float[np.ndarray, " d"] | None  # minimiser of the loss; None if it was not needed
     status: CalibrationStatus
     method: str
     bootstraps: int
     degenerate: int = 0
     sequential: bool = False
-    """Whether each value tried followed from the coverage of the one before, rather than from a grid or a bracket."""
+    """Whether each tried value depends on the coverage of the previous one, rather than on a grid or a bracket."""
 
     def describe(self) -> str:
-        """One sentence."""
+        """Describe the result in one sentence."""
         note = (
-            f" {self.degenerate} of {self.bootstraps} resamples were too tied for a scatter of their own and used that "
-            "of the full data."
+            f" {self.degenerate} of {self.bootstraps} resamples had too many ties for a scatter of their own and used "
+            "that of the full data."
             if self.degenerate
             else ""
         )
         return f"{self.method}, target {self.target:.0%}: {self.status}.{note}"
 
     def wrapped(self) -> str:
-        """The sentence in lines of at most 100 characters, for the terminal."""
+        """Wrap the sentence of `describe` into lines of at most 100 characters, for the terminal."""
         return textwrap.fill(f"Calibration: {self.describe()}", 100)
 
 
 class CalibrationProblem(ABC):
-    """A generalised posterior exp(-beta loss) prior of n observations, as far as a calibration has to know it.
+    """A generalised posterior exp(-beta loss) prior of n observations, as needed by a calibration.
 
-    There are three kinds: posteriors in closed form (`ClosedFormProblem`), posteriors that are sampled and whose draws
-    can be reweighted to resampled data (`SampledProblem`), and posteriors that are sampled anew for every resample
+    There are three kinds: posteriors in closed form (`ClosedFormProblem`), sampled posteriors whose draws can be
+    reweighted to resampled data (`SampledProblem`), and posteriors that must be sampled for every resample
     (`ResampledProblem`).
     """
 
@@ -82,7 +82,7 @@ class CalibrationProblem(ABC):
 
 
 class ResampledProblem(CalibrationProblem):
-    """A posterior that has to be sampled anew for every resample of the data."""
+    """A posterior that must be sampled again for every resample of the data."""
 
     @abstractmethod
     def minimiser(self) -> Float[np.ndarray, " d"]:
@@ -92,32 +92,32 @@ class ResampledProblem(CalibrationProblem):
     def draw_resampled(
         self, betas: Float[np.ndarray, " k"], counts: Int[np.ndarray, "resamples n"]
     ) -> Float[np.ndarray, "k resamples draws d"]:
-        """Draws at each of k learning rates given each of the resamples, which are counts of the observations."""
+        """Draw at each of k learning rates given each resample, a vector of counts of the observations."""
 
 
 Problem = TypeVar("Problem", bound=CalibrationProblem)
 
 
 class Calibration(ABC, Generic[Problem]):
-    """A way to choose the learning rate. Calibrations are frozen dataclasses: options only."""
+    """Base class of methods to choose the learning rate. Calibrations are frozen dataclasses that store options."""
 
     kind: ClassVar[str]
     problem: ClassVar[type[CalibrationProblem]]
-    """The kind of problem that it solves."""
+    """The kind of problem that the calibration solves."""
 
     @abstractmethod
     def calibrate(self, problem: Problem, *, seed: int) -> CalibrationResult:
-        """The learning rate for the data behind `problem`."""
+        """Choose the learning rate for the data of `problem`."""
 
 
 def check_options(*, bootstraps: Any, target: Any) -> None:
-    """What every calibration is given."""
+    """Check the options that all calibrations have."""
     checks.integer(bootstraps, "bootstraps", at_least=2)
     checks.positive(checks.fraction(target, "target"), "target")
 
 
 def as_calibration(calibration: Any, problem: type[CalibrationProblem], example: str) -> Any:
-    """`calibration`, if it is one for this kind of problem; `example` shows what to write."""
+    """Return `calibration` if it is for this kind of problem; otherwise raise `InputError` that suggests `example`."""
     fits = isinstance(calibration, Calibration) and calibration.problem is problem
     return checks.instance(calibration, "calibration", Calibration if fits else (), example)
 

@@ -1,8 +1,8 @@
-"""Calibration problems of posteriors in closed form: resampled losses are quadratics, coverage is a sum over them.
+"""Calibration problems of posteriors in closed form: resampled losses are quadratic.
 
 In coordinates where the prior is standard normal and the resampled loss is diagonal, the squared Mahalanobis distance
-of a reference from the posterior mean is a sum of one term per dimension. One eigendecomposition per resample then
-serves every learning rate.
+of a reference from the posterior mean is a sum of one term per dimension. One eigendecomposition per resample is then
+sufficient for all learning rates.
 """
 
 from typing import Literal, NamedTuple
@@ -25,20 +25,20 @@ from nsmbayes.priors import GaussianPrior
 from nsmbayes.scatter import LocationScatter, fit_batch
 from nsmbayes.weights import evaluate
 
-_ROWS = 16384  # observations whose hidden layers are in memory at once
-_MEMORY = 4_000_000  # resampled observations held at once
+_ROWS = 16384  # observations whose hidden layers are in memory at the same time
+_MEMORY = 4_000_000  # resampled observations in memory at the same time
 
 Ridge = Literal["trace", "condition"]
 
 
 class Resamples(NamedTuple):
-    """Summed losses of bootstrap resamples, and how many could not be given a scatter of their own."""
+    """Summed losses of bootstrap resamples, and the number of resamples without a scatter of their own."""
 
     losses: Quadratic
     degenerate: int
 
     def between(self, start: int, stop: int) -> "Resamples":
-        """Some of them."""
+        """Return the resamples from `start` to `stop`."""
         return self._replace(losses=Quadratic(*(a[start:stop] for a in self.losses)))
 
 
@@ -54,20 +54,20 @@ class ClosedFormProblem(CalibrationProblem):
         return loss_minimiser(self.statistics.average, ridge=ridge)
 
     def mean(self, beta: Float[np.ndarray, "*betas"] | float) -> Float[np.ndarray, "*betas d"]:
-        """The posterior means at learning rates."""
+        """The posterior mean at each learning rate."""
         return gaussian_posterior(self.prior, self.statistics.total, beta, self.resolution)[0]
 
     def coverage(self, resamples: Resamples, level: float) -> "CoverageCurve":
-        """How often the regions of resampled posteriors contain a reference, for any learning rate."""
+        """Fraction of the regions of resampled posteriors that contain a reference, as a function of learning rate."""
         return coverage_curve(self.prior, resamples.losses, level, self.resolution)
 
     @double_precision
     def resample(self, resamples: int, seed: int) -> Resamples:
         """Total loss of each of `resamples` data sets drawn from the observations with replacement.
 
-        Every resample gets its own location and scatter, hence its own weights; the coordinates of the loss are a
-        choice of units and stay those of the full data. With noise levels, whose sizes follow from the scatter,
-        location and scatter stay those of the full data.
+        Every resample has its own location and scatter, and therefore its own weights. The coordinates of the loss are
+        a choice of units and remain those of the full data. With noise levels, which are relative to the scatter,
+        location and scatter also remain those of the full data.
         """
         loss, estimator = self.statistics.loss, self.statistics.recipe.estimator
         if not isinstance(loss, FamilyLoss):
@@ -88,7 +88,7 @@ class ClosedFormProblem(CalibrationProblem):
         return Resamples(Quadratic(*(np.concatenate(a) for a in zip(*parts, strict=True))), degenerate)
 
     def _resample_fixed(self, resamples: int, seed: int) -> Quadratic:
-        """Sums of the losses of each observation, counted as often as it was drawn."""
+        """Sums of the losses of the observations, each multiplied by the number of times it was drawn."""
         n, rng = self.n, np.random.default_rng(seed)
         each, at = [], 0
         for block in self.statistics.each():
@@ -114,10 +114,10 @@ def _resample(
     rows: Int[Array, "resamples n"],
     centres: LocationScatter,
 ) -> Quadratic:
-    """Total losses of resamples, by blocks of observations: hidden layers of all would take gigabytes."""
+    """Total losses of resamples, in blocks of observations: the hidden layers of all would take gigabytes."""
     counts = multiples * jax.vmap(lambda drawn: jnp.bincount(drawn, length=len(x)))(rows).astype(x.dtype)
     size = min(_ROWS, len(x))
-    padding = -len(x) % size  # copies of the first, which count nothing
+    padding = -len(x) % size  # copies of the first observation with a count of zero
     blocks = jnp.concatenate([x, jnp.repeat(x[:1], padding, axis=0)]).reshape(-1, size, x.shape[1])
     counts = jnp.pad(counts, ((0, 0), (0, padding))).reshape(len(counts), -1, size).swapaxes(0, 1)
 
@@ -126,7 +126,7 @@ def _resample(
 
         def resampled(count: Float[Array, " size"], centre: LocationScatter) -> Quadratic:
             w2, grad_w2 = jax.vmap(evaluate, (None, None, 0))(loss.weight, centre, x)
-            # the loss is linear in (w^2, grad w^2): counting a point twice is doubling both
+            # the loss is linear in (w^2, grad w^2): counting a point twice means doubling both
             losses = jax.vmap(nsm_quadratic)(family, count * w2, count[:, None] * (grad_w2 @ loss.basis))
             return jax.tree.map(lambda a: a.sum(axis=0), losses)
 
@@ -142,7 +142,7 @@ def _resample(
 
 
 class CoverageCurve(NamedTuple):
-    """Resamples in their own diagonal coordinates: theta = mean + S U t, loss sum(λ t^2 + 2 b t)."""
+    """Resamples in their diagonal coordinates: theta = mean + S U t, loss sum(λ t^2 + 2 b t)."""
 
     mean: Float[np.ndarray, " d"]
     S: Float[np.ndarray, "d d"]
@@ -155,7 +155,7 @@ class CoverageCurve(NamedTuple):
     def __call__(
         self, beta: Float[np.ndarray, "*betas"] | float, reference: Float[np.ndarray, "*betas_or_none d"]
     ) -> Float[np.ndarray, "*betas"]:
-        """The fraction of resamples whose region contains the reference, for each beta; it may vary with beta."""
+        """Fraction of resamples whose region contains the reference (which may vary with beta), for each beta."""
         k = 2 * direction_rates(np.asarray(beta)[..., None, None], self.λ, self.resolution)
         standard = np.linalg.solve(self.S, (reference - self.mean)[..., None])[..., 0]
         t = np.einsum("rij,...i->...rj", self.U, standard)
@@ -164,7 +164,7 @@ class CoverageCurve(NamedTuple):
 
 
 def coverage_curve(prior: GaussianPrior, resampled: Quadratic, level: float, resolution: float = 0.0) -> CoverageCurve:
-    """Coverage by the regions of probability `level` of the resampled posteriors."""
+    """Build the coverage curve of the regions of probability `level` of the resampled posteriors."""
     S, λ, U, b = diagonalise(prior, resampled)
     threshold = float(stats.chi2.ppf(level, prior.dim))
     return CoverageCurve(mean=prior.mean, S=S, U=U, λ=λ, b=b, threshold=threshold, resolution=resolution)
@@ -175,9 +175,9 @@ def loss_minimiser(
 ) -> Float[np.ndarray, " d"]:
     """The theta that minimises theta' A theta + 2 theta' B + lambda |theta|^2, that is -(A + lambda I)^-1 B.
 
-    ridge="trace" takes the paper's lambda = 10^-2 tr(A) / d + 10^-12; ridge="condition" the smallest lambda with which
+    ridge="trace" uses the paper's lambda = 10^-2 tr(A) / d + 10^-12; ridge="condition" the smallest lambda for which
     the condition number of A + lambda I is at most `target_condition`. (The paper writes the penalty as
-    lambda / 2 |theta|^2, whose minimiser would have lambda / 2 in the matrix; the formula with lambda is used here.)
+    lambda / 2 |theta|^2, whose minimiser would have lambda / 2 in the matrix; this function uses lambda.)
     """
     d = len(average.B)
     if checks.choice(ridge, "ridge", ("trace", "condition")) == "trace":

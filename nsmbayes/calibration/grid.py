@@ -1,4 +1,4 @@
-"""Algorithm 3 of the paper: the learning rate of a short list whose bootstrap coverage is nearest to its target."""
+"""Algorithm 3 of the paper: from a short list, the learning rate with bootstrap coverage nearest to the target."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,23 +18,23 @@ from nsmbayes.calibration.regions import gaussian_region_contains
 from nsmbayes.errors import InputError
 from nsmbayes.serialisation import registered
 
-_DIGITS = 9  # coverages are fractions of few resamples: beyond this, distances to the target differ by rounding only
+_DIGITS = 9  # coverages are fractions of few resamples: smaller differences of distances are rounding errors
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
 class GridCalibration(Calibration[ResampledProblem]):
-    """For each learning rate, how many of the regions of resampled posteriors contain the minimiser of the loss.
+    """Choose from a list of learning rates by coverage: how many regions of resampled posteriors contain the minimiser.
 
-    The regions are those of Algorithm 1: ellipsoids of the mean and covariance of the draws, cut at a quantile of the
-    chi-squared distribution. At small learning rates all of them contain it, so that several rates are equally near to
-    the target. The algorithm as printed then takes the smallest, whose posterior is the prior. The default here is the
-    largest, which is what the results in the paper agree with.
+    The regions are those of Algorithm 1: ellipsoids of the mean and covariance of the draws, with a quantile of the
+    chi-squared distribution as the radius. At small learning rates all regions contain the minimiser of the loss, so
+    several rates are equally near to the target. The printed algorithm then takes the smallest, whose posterior is the
+    prior. The default here is the largest, which agrees with the results in the paper.
 
     Args:
         betas: the learning rates to try, in any order.
-        ties: which of several learning rates equally near to the target is taken, "largest" or "smallest".
-        bootstraps: number of resamples, the same for all of them.
+        ties: which of several learning rates equally near to the target to choose, "largest" or "smallest".
+        bootstraps: number of resamples, the same for all learning rates.
         target: the target coverage, and the probability of the regions.
     """
 
@@ -56,7 +56,7 @@ class GridCalibration(Calibration[ResampledProblem]):
         check_options(bootstraps=self.bootstraps, target=self.target)
 
     def calibrate(self, problem: ResampledProblem, *, seed: int) -> CalibrationResult:
-        """The learning rate for the data behind `problem`."""
+        """Choose the learning rate for the data of `problem`."""
         minimiser = problem.minimiser()
         betas = np.sort(np.asarray(self.betas, float))
         counts = resample_counts(problem.n, self.bootstraps, np.random.default_rng(seed))

@@ -1,14 +1,14 @@
-"""How far a surrogate's error moves a posterior, by simulations that no network was trained on.
+"""Effect of the surrogate's error on a posterior, estimated with held-out simulations.
 
-A bootstrap sees the noise of the data, not the error of the surrogate. The mean gradient g of the loss over held-out
-simulations near the posterior, which is zero for a surrogate without error, tells what it adds: to first order it moves
-the posterior mean by beta n C g, with C the posterior covariance. The squared shift in units of C, per parameter, is
-`seen`, and `noise` what it would be without error, by the noise of so many simulations.
+The bootstrap measures the noise of the data, not the error of the surrogate. The mean gradient g of the loss over
+held-out simulations near the posterior is zero for a surrogate without error. An error moves the posterior mean by
+beta n C g to first order, with C the posterior covariance. `seen` is the squared shift in units of C, per parameter;
+`noise` is its expected value for a surrogate without error, due to the finite number of simulations.
 
-Where there are enough simulations within a few standard deviations of the posterior, g is subtracted from the gradient
-of the loss: the posterior is corrected, and `ratio`, how much larger its variance has to be, is what noise leaves.
-Elsewhere g is a mean over a wider region, in which the error changes: it can warn, but not correct. Then `ratio` is
-what was seen, less the noise, plus one standard deviation of it: what cannot be told from noise is allowed for.
+With enough simulations within a few standard deviations of the posterior, g is subtracted from the gradient of the
+loss. This corrects the posterior, and `ratio`, the relative increase of its variance, is the remaining noise.
+Otherwise g is a mean over a wider region, in which the error varies: it can give a warning, but no correction. Then
+`ratio` is `seen` minus `noise`, plus one standard deviation of the noise, to allow for errors that are hidden by it.
 """
 
 import textwrap
@@ -25,20 +25,20 @@ from nsmbayes._internal.precision import double_precision
 from nsmbayes.errors import InputError
 from nsmbayes.losses.corrected import Correction
 
-_WITHIN = 3.0  # posterior standard deviations: width of what is near enough to correct a posterior
-_SHARE, _FEWEST, _ENOUGH = 0.1, 200, 2000  # of the held-out simulations that count as near; at least, and at most
-_MOST = 0.5  # of them, at most
-_NARROWEST, _WIDEST = 0.1, 1e2  # width of what counts as near otherwise, in standard deviations of all of them
+_WITHIN = 3.0  # simulations are near enough for a correction within this many posterior standard deviations
+_SHARE, _FEWEST, _ENOUGH = 0.1, 200, 2000  # number of near simulations: fraction of all, minimum, maximum
+_MOST = 0.5  # maximum fraction of near simulations
+_NARROWEST, _WIDEST = 0.1, 1e2  # width of the region without a correction, in standard deviations of all simulations
 _BISECTIONS = 20
-_NEGLIGIBLE = 1e-3  # weight of a simulation
-_STEPS = 3  # of a correction, each at the posterior mean of the one before
-_SHRUNK = 0.5  # of the noise by which a correction is made smaller, as James and Stein's for four parameters
-_SLIGHT = 0.04  # squared shift, in posterior variances per parameter, that is not worth drawing anew
-_LINEAR = 20.0  # posterior standard deviations up to which a correction is about linear
-_BEYOND = 1.5  # times as much is added for an error that is larger than the posterior's width: see `wider`
-_NOTABLE = 1.0  # ratio from which on a reader should know
-_TOGETHER = 16  # posteriors that are checked at once
-_FACTS = 6  # of a check, beside the correction
+_NEGLIGIBLE = 1e-3  # simulations with a smaller weight are ignored
+_STEPS = 3  # steps of a correction, each at the posterior mean of the previous step
+_SHRUNK = 0.5  # corrections are shrunk by this fraction of the noise, as by James and Stein for four parameters
+_SLIGHT = 0.04  # a smaller squared shift, in posterior variances per parameter, does not justify new draws
+_LINEAR = 20.0  # posterior standard deviations within which a correction is approximately linear
+_BEYOND = 1.5  # additional factor for errors larger than the posterior's width: see `wider`
+_NOTABLE = 1.0  # a larger ratio causes a warning
+_TOGETHER = 16  # posteriors that are checked at the same time
+_FACTS = 6  # numbers of a check, without the correction
 UNCHECKED = (
     "Surrogate unchecked: no simulation that it was not trained on has been compared with it, and its error is in none "
     "of these numbers."
@@ -46,74 +46,75 @@ UNCHECKED = (
 
 
 class SurrogateCheck(NamedTuple):
-    """What held-out simulations say about the surrogate at a posterior."""
+    """Check of the surrogate near a posterior, on held-out simulations."""
 
     ratio: float
-    """What the surrogate's error, or what cannot be told from it, adds to the posterior's variance, relative to it."""
+    """Relative increase of the posterior's variance due to the surrogate's error, including undetectable error."""
     seen: float
     """The squared shift that the mean gradient would cause, in posterior variances per parameter."""
     noise: float
-    """What it would be for a surrogate without error, by the noise of so many simulations."""
+    """Expected value of `seen` for a surrogate without error, due to the finite number of simulations."""
     near: float
     """Effective number of held-out simulations near the posterior."""
     n: int
-    """Observations of the posterior."""
+    """Number of observations of the posterior."""
     applied: bool = False
-    """Whether the learning rate was lowered for it."""
+    """Whether the learning rate was lowered to account for the error."""
     correction: Correction | None = None
-    """What was subtracted from the loss, per observation; None if the posterior is not corrected."""
+    """Correction subtracted from the loss, per observation; None if the posterior is not corrected."""
 
     @property
     def corrected(self) -> bool:
-        """Whether the surrogate's error, as far as it was seen, was subtracted."""
+        """Whether the loss was corrected for the estimated error of the surrogate."""
         return self.correction is not None
 
     @property
     def total(self) -> Correction | None:
-        """The correction of all observations, if there is one."""
+        """The correction for all observations, or None."""
         return None if self.correction is None else self.correction.times(self.n)
 
     @property
     def wider(self) -> float:
-        """How much larger the variance of a posterior known by its draws is made.
+        """Factor by which the variance of a sampled posterior is increased.
 
-        An error that is larger than the posterior's width moves it to where the loss has other curvatures than around
-        the truth, and to first order too little is allowed for; a correction is made where the posterior is.
+        An error larger than the posterior's width moves the posterior to a region where the loss has other curvatures
+        than near the truth. The first-order increase is then too small. A correction is estimated at the posterior
+        itself and needs no additional factor.
         """
         return 1 + self.ratio * (1 if self.corrected else 1 + _BEYOND * self.ratio / (1 + self.ratio))
 
     @property
     def worth(self) -> float:
-        """The number of observations at which the surrogate's error is as large as the posterior's own width."""
+        """The number of observations at which the surrogate's error equals the posterior's width."""
         return self.n / self.ratio
 
     def for_more(self, n: int) -> "SurrogateCheck":
-        """The same for n observations."""
+        """Return the check scaled to n observations."""
         by = n / self.n
         return self._replace(ratio=by * self.ratio, seen=by * self.seen, noise=by * self.noise, n=n)
 
     @property
     def notable(self) -> bool:
-        """Whether the error is as large as the posterior's own width, or larger."""
+        """Whether the error is at least as large as the posterior's width."""
         return self.ratio >= _NOTABLE
 
     def as_numbers(self) -> Float[np.ndarray, " facts"]:
-        """For files."""
+        """Convert to an array, for files."""
         facts = np.array(self[:_FACTS], dtype=float)
         return facts if self.correction is None else np.concatenate([facts, self.correction.as_numbers()])
 
     @classmethod
     def from_numbers(cls, numbers: Float[np.ndarray, " facts"]) -> "SurrogateCheck":
-        """What `as_numbers` was made from."""
+        """Rebuild a check from the array of `as_numbers`."""
         facts, more = numbers[:_FACTS], numbers[_FACTS:]
         correction = Correction.from_numbers(more) if len(more) else None
         if len(facts) < _FACTS or (facts < 0).any() or facts[4] < 1 or (correction is None) != (len(more) == 0):
-            raise InputError("The saved check of the surrogate has numbers that none can have: the file is damaged.")
+            raise InputError("The saved check of the surrogate has impossible values: the file is damaged.")
         ratio, seen, noise, near, n, applied = facts.tolist()
         return cls(ratio, seen, noise, near, int(n), bool(applied), correction)
 
     def describe(self) -> str:
-        """One sentence."""
+        """Describe the check in one sentence."""
         said = f"Surrogate checked on about {self.near:,.0f} held-out simulations near the posterior: "
         if self.corrected:
             said += f"corrected by them for an error of {np.sqrt(self.seen):.2g} times the posterior's width, of which "
@@ -125,12 +126,12 @@ class SurrogateCheck(NamedTuple):
         )
 
     def wrapped(self) -> str:
-        """The same in lines for the terminal."""
+        """Wrap the sentence of `describe` into lines for the terminal."""
         return textwrap.fill(self.describe(), 110)
 
 
 class _MeanGradient(NamedTuple):
-    """Of simulations near a posterior, with the shift that it would cause."""
+    """Mean gradient of simulations near a posterior, with the shift that it would cause."""
 
     gradient: Float[np.ndarray, " d_theta"]
     seen: float
@@ -139,13 +140,13 @@ class _MeanGradient(NamedTuple):
 
 
 class SurrogateTest(NamedTuple):
-    """Held-out simulations by their parameters and the gradients of their losses there; see `losses.held_out`."""
+    """Parameters of held-out simulations, and gradients of the loss of each simulation there; see `losses.held_out`."""
 
     theta: Float[np.ndarray, "m d_theta"]
     gradients: Float[np.ndarray, "m d_theta"] | Callable[[Int[np.ndarray, " k"]], Float[np.ndarray, "k d_theta"]]
-    """Of all of them, or a function of the rows whose gradients are wanted."""
+    """Gradients of all simulations, or a function that computes those of given rows."""
     trust: Float[np.ndarray, " m"] | None = None
-    """Their weights relative to the mean weight of the observations: those that are ignored need no correction."""
+    """Weights of the simulations relative to the mean weight of the observations; ignored ones need no correction."""
 
     def check(
         self,
@@ -154,10 +155,10 @@ class SurrogateTest(NamedTuple):
         n: int,
         response: Float[np.ndarray, "d_theta d_theta"],
     ) -> SurrogateCheck:
-        """What they say about a posterior of n observations, given by its mean and covariance.
+        """Check the surrogate at a posterior of n observations, given by its mean and covariance.
 
-        `response` g is how far the mean moves, to first order, if g is added to the gradient of the total loss; beta
-        times the covariance, where all directions have the learning rate beta.
+        `response` g is the first-order shift of the mean if g is added to the gradient of the total loss. It is beta
+        times the covariance if all directions have the learning rate beta.
         """
         return self.check_many(mean[None], covariance[None], np.array([n]), response[None])[0]
 
@@ -169,7 +170,7 @@ class SurrogateTest(NamedTuple):
         n: Int[np.ndarray, " k"],
         responses: Float[np.ndarray, "k d_theta d_theta"],
     ) -> list[SurrogateCheck]:
-        """The same for many posteriors, by one compiled program; gradients must be known, and trust not be asked."""
+        """Check many posteriors with one compiled program; requires an array of gradients, and `trust` None."""
         assert not callable(self.gradients)
         assert self.trust is None
         scale, d = self.theta.std(axis=0), means.shape[1]
@@ -177,7 +178,7 @@ class SurrogateTest(NamedTuple):
         whitened = np.linalg.solve(np.linalg.cholesky(covariances), responses)
         own = (means / scale, np.maximum(variances, 0), axes, n[:, None, None] * whitened)
         shared = (self.theta / scale, self.gradients, np.asarray(self._wanted))
-        full = 1 << (len(means) - 1).bit_length()  # so that few numbers of posteriors are compiled
+        full = 1 << (len(means) - 1).bit_length()  # padded, so that few sizes are compiled
         filled = [part[np.minimum(np.arange(full), len(means) - 1)] for part in own]
         [found] = call_each(_check_each, [tuple(filled)], *shared)
         seen, noise, near = (part.tolist()[: len(n)] for part in found)
@@ -190,7 +191,7 @@ class SurrogateTest(NamedTuple):
         n: int,
         response: Float[np.ndarray, "d_theta d_theta"],
     ) -> SurrogateCheck | None:
-        """The same with a correction; None without enough simulations near the posterior before and after it."""
+        """Check with a correction; None without enough simulations near the posterior before and after correction."""
         at, found, shrunk, g = mean, None, 0.0, np.zeros(len(mean))
         known = np.full(self.theta.shape, np.nan)
         for _ in range(_STEPS):
@@ -218,7 +219,7 @@ class SurrogateTest(NamedTuple):
         response: Float[np.ndarray, "d_theta d_theta"],
         known: Float[np.ndarray, "m d_theta"] | None = None,
     ) -> _MeanGradient:
-        """That of weighted simulations; `known` keeps gradients once they are computed."""
+        """Mean gradient of weighted simulations; `known` caches computed gradients."""
         known = np.full(self.theta.shape, np.nan) if known is None else known
         used = weights > _NEGLIGIBLE
         missing = np.flatnonzero(used & np.isnan(known[:, 0]))
@@ -234,17 +235,17 @@ class SurrogateTest(NamedTuple):
     def _within(
         self, mean: Float[np.ndarray, " d_theta"], covariance: Float[np.ndarray, "d_theta d_theta"]
     ) -> Float[np.ndarray, " m"] | None:
-        """Weights of the simulations, a normal density of a few posterior widths, if that holds enough of them."""
+        """Weights of the simulations by a normal density of a few posterior widths; None if too few are near."""
         root = _WITHIN * np.linalg.cholesky(covariance)
         squares = (np.linalg.solve(root, (self.theta - mean).T) ** 2).sum(axis=0)
         weights = np.exp(-0.5 * squares)
-        weights[weights <= _NEGLIGIBLE] = 0  # squares of smaller ones would vanish one by one
+        weights[weights <= _NEGLIGIBLE] = 0  # squares of smaller weights would underflow
         few = weights.sum() ** 2 < self._wanted * (weights**2).sum() or not weights.any()
         return None if few else weights
 
     @property
     def _wanted(self) -> float:
-        """How many simulations should count as near."""
+        """Required effective number of near simulations."""
         m = len(self.theta)
         return min(max(_SHARE * m, _FEWEST), _MOST * m, _ENOUGH)
 
@@ -255,10 +256,10 @@ def _judged(seen: float, noise: float, near: float, n: int, d: int) -> Surrogate
 
 
 def _check_each(means, variances, axes, shifts, theta, gradients, wanted):
-    """Of posteriors the squared shift, its noise, and the number of simulations near each.
+    """Squared shift, its noise, and number of near simulations, for each posterior.
 
-    Simulations are weighed by a normal density around the posterior, wide enough to hold enough of them. Along axes on
-    which covariance and spread are both diagonal, a distance is a sum of squares for every width.
+    Simulations are weighted by a normal density around the posterior, wide enough to contain enough of them. Along axes
+    on which covariance and spread are both diagonal, a distance is a sum of squares for every width.
     """
 
     def one(posterior: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array]:

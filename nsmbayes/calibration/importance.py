@@ -12,7 +12,7 @@ def reweighted_coverage(
 ) -> tuple[float, float]:
     """Fraction of reweighted regions that contain the reference, and the mean relative effective sample size.
 
-    The region of a resample is the ellipsoid of the weighted mean and covariance that holds `level` of the weight.
+    The region of a resample is the ellipsoid of the weighted mean and covariance that contains `level` of the weight.
     """
     W = normalised(log_weights)
     shared = W.mean(axis=0)
@@ -23,10 +23,10 @@ def reweighted_coverage(
     products = (z[:, :, None] * z[:, None, :]).reshape(-1, d * d)
     means = W @ z
     covariances = (W @ products).reshape(-1, d, d) - means[:, :, None] * means[:, None, :]
-    # a few draws that carry all the weight have a singular covariance; such a resample counts through its ESS
+    # if a few draws have all the weight, the covariance is singular; the ESS then accounts for the resample
     solve = np.linalg.pinv(covariances, hermitian=True)
     slopes = np.einsum("rij,rj->ri", solve, means)
-    # squared distances from the mean, less a constant of the resample: all of them as products of matrices
+    # squared distances from the mean, up to a constant of the resample, computed as matrix products
     distances = solve.reshape(-1, d * d) @ products.T - 2 * slopes @ z.T
     of_reference = np.einsum("i,rij,j->r", at, solve, at) - 2 * slopes @ at
     inside = (W * (distances < of_reference[:, None])).sum(axis=1) < level
@@ -34,6 +34,6 @@ def reweighted_coverage(
 
 
 def normalised(log_weights: Float[np.ndarray, "*k draws"]) -> Float[np.ndarray, "*k draws"]:
-    """Weights that add up to one."""
+    """Return weights that sum to one."""
     weights = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)

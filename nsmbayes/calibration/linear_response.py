@@ -1,8 +1,8 @@
-"""Coverage of posteriors of bootstrap resamples by linear response, where reweighting leaves too few effective draws.
+"""Coverage of posteriors of bootstrap resamples by linear response, if reweighting leaves too few effective draws.
 
-The weights of draws vary the more, the more parameters there are: with ten of them a handful of thousands of draws
-carries the posterior of a resample. Its mean is then still known to first order. With Delta the loss of the resample
-minus that of the data, the mean moves by -beta Cov(theta, Delta), and the covariance stays.
+The variance of importance weights grows with the number of parameters: with ten parameters, only a few of thousands of
+draws are effective for the posterior of a resample. Its mean is then still known to first order. With Delta the loss of
+the resample minus that of the data, the mean moves by -beta Cov(theta, Delta), and the covariance is unchanged.
 """
 
 import numpy as np
@@ -33,14 +33,14 @@ def linear_coverage(
     """
     d = positions.shape[1]
     offset = positions - positions.mean(axis=0)
-    # in coordinates z of theta = mean + F z the draws have the covariance I
+    # in the coordinates z with theta = mean + F z, the covariance of the draws is I
     variances, axes = np.linalg.eigh(offset.T @ offset / len(offset))
     sizes = np.sqrt(np.maximum(variances, 1e-300))
     F, z = axes * sizes, offset @ axes / sizes
     slopes = (differences - differences.mean(axis=1, keepdims=True)) @ z / len(z)
     of_prior = F.T @ np.linalg.solve(prior_covariance, F)
     shares, turned = np.linalg.eigh(of_prior)
-    shares = np.clip(shares, 0.0, 1.0)  # of the precision that comes from the prior, along each axis
+    shares = np.clip(shares, 0.0, 1.0)  # fraction of the precision due to the prior, along each axis
     squares = (slopes @ turned) ** 2
     rates = np.asarray(betas)[:, None]
     precisions = rates / drawn_at * (1 - shares) + shares

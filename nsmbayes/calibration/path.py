@@ -1,9 +1,9 @@
 """The default calibration of a sampled posterior: bootstrap coverage at every learning rate from one sweep.
 
-Adaptive importance sampling leaves draws at all learning rates from 0, the prior, upwards. Pooled, they are draws from
-one mixture, broad enough that reweighting them to the posterior of a resample, at any rate, leaves many effective
-draws; where it does not, the rate is not judged. With more than six parameters few effective draws are left,
-and coverage is that of posteriors moved by linear response.
+Adaptive importance sampling generates draws at all learning rates from 0, the prior, upwards. Pooled, they are draws
+from one mixture, which is broad enough that reweighting to the posterior of a resample, at any rate, leaves many
+effective draws. Rates with too few effective draws are not judged. With more than six parameters few effective draws
+are left, and coverage is computed by linear response instead.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ from nsmbayes.samplers.independence import FEW, adapt, evaluation
 from nsmbayes.samplers.students import Population
 from nsmbayes.serialisation import registered
 
-JUDGED, _POOLED = 1000, 2000  # draws that coverage is judged with, at most, at the largest rate and below
+JUDGED, _POOLED = 1000, 2000  # maximum number of draws to compute coverage, at the largest rate and at lower rates
 _BY_PATH = "along a tempered path"
-_FINER = 8  # times as many learning rates are tried where each costs nothing
+_FINER = 8  # multiple of the learning rates tried by linear response, where each is cheap
 
 
 @registered
@@ -44,20 +44,20 @@ _FINER = 8  # times as many learning rates are tried where each costs nothing
 class PathCalibration(Calibration[SampledProblem]):
     """The largest learning rate, up to `largest`, whose bootstrap coverage meets its target.
 
-    Draws at `largest` are judged first: if they meet the target, they are the answer and nothing else is computed.
+    Draws at `largest` are checked first: if their coverage meets the target, nothing else is computed.
 
     Args:
         largest: the largest learning rate allowed. With noise levels, 1 is that of the likelihood.
-        smallest: the smallest one tried.
-        bootstraps: number of resamples; all learning rates are judged on the same ones.
+        smallest: the smallest learning rate tried.
+        bootstraps: number of resamples, the same for all learning rates.
         target: the target coverage, and the probability of the regions.
-        reference: what the regions should contain. "posterior-mean": the mean of the full posterior at the same rate.
-            "minimiser": the minimiser of the loss, as in the paper, by Newton's method from many starts; where the data
-            hardly identify a parameter it can lie so far out that no region contains it.
-        particles: draws per stage of the sweep, where the sampler has left no draws to be reweighted.
+        reference: the point that the regions should contain. "posterior-mean": the mean of the full posterior at the
+            same rate. "minimiser": the minimiser of the loss, as in the paper, by Newton's method from many starts; if
+            the data hardly identify a parameter, it can be so far away that no region contains it.
+        particles: draws per stage of the sweep, for samplers that leave no draws to reweight.
         grid: number of learning rates tried.
-        least_ess: effective draws, on average over the resamples, below which a rate is not judged by reweighting. With
-            more than six parameters lower rates are judged by linear response instead.
+        least_ess: minimum effective sample size, averaged over the resamples, to judge a rate by reweighting. With more
+            than six parameters, lower rates are judged by linear response instead.
     """
 
     kind = "path"
@@ -82,7 +82,7 @@ class PathCalibration(Calibration[SampledProblem]):
         checks.positive(self.least_ess, "least_ess")
 
     def calibrate(self, problem: SampledProblem, *, seed: int) -> CalibrationResult:
-        """The learning rate for the data behind `problem`."""
+        """Choose the learning rate for the data of `problem`."""
         stage("sampling, and calibrating the learning rate")
         counts = problem.resample_counts(self.bootstraps, np.random.default_rng(seed))
         target, draws = problem.draw(self.largest, seed)
@@ -126,7 +126,7 @@ class PathCalibration(Calibration[SampledProblem]):
         how: str = _BY_PATH,
         minimiser: Float[np.ndarray, " d"] | None = None,
     ) -> CalibrationResult:
-        """What was tried and chosen, with the options of this calibration."""
+        """Build the result from the tried and chosen learning rates, with the options of this calibration."""
         return CalibrationResult(
             beta=beta,
             betas=betas,
@@ -150,7 +150,7 @@ class PathCalibration(Calibration[SampledProblem]):
 def choose(
     betas: Float[np.ndarray, " k"], coverages: Float[np.ndarray, " k"], target: float
 ) -> tuple[float, CalibrationStatus]:
-    """The largest rate that meets the target; coverage that could not be judged is NaN."""
+    """Choose the largest rate that meets the target; coverage is NaN at rates that could not be judged."""
     met = np.flatnonzero(coverages >= target)
     judged = np.flatnonzero(~np.isnan(coverages))
     if not judged.size:
@@ -185,7 +185,7 @@ def sweep(target: Target, largest: float, particles: int, seed: int) -> Populati
 
 
 def pooled(visited: Population, rng: np.random.Generator) -> Pool:
-    """Some of the draws that were visited, at most 2,000, as draws from one mixture."""
+    """Select at most 2,000 of the visited draws, as draws from one mixture."""
     possible = np.flatnonzero(np.isfinite(visited.losses) & np.isfinite(visited.log_priors))
     some = np.sort(rng.permutation(possible)[:_POOLED])
     return Pool(visited.positions[some], visited.losses[some], (visited.log_proposals - visited.log_priors)[some])

@@ -1,25 +1,25 @@
-"""Central regions of draws: whether they contain a point, by the draws' own quantiles or as if they were Gaussian."""
+"""Central regions of draws, by quantiles of the draws or by a Gaussian approximation: do they contain a point?"""
 
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-_FLAT = 1e-12  # eigenvalues of a correlation matrix below this are zero but for rounding
-_OFF = 1e-6  # standard deviations that a point may be off the subspace of the draws by rounding
+_FLAT = 1e-12  # smaller eigenvalues of a correlation matrix are zero up to rounding
+_OFF = 1e-6  # tolerated distance of a point from the subspace of the draws, in standard deviations
 
 
 def region_contains(draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"], level: float) -> bool:
     """Whether the central region of probability `level` contains the point.
 
-    The region is an ellipsoid: Mahalanobis distances from the mean of the draws, cut at their own quantile. It is
-    flat if the draws are: those of a chain that hardly moved lie on a line or a plane.
+    The region is an ellipsoid: its radius is a quantile of the Mahalanobis distances of the draws from their mean. It
+    is flat if the draws lie on a line or a plane, as for a chain that hardly moved.
     """
     distances, distance = _distances(draws, point)
     return bool(distance <= np.quantile(distances, level))
 
 
 def region_level(draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"]) -> float:
-    """The level of the smallest region of `region_contains` that holds the point; 1 if it is beyond all draws."""
+    """The level of the smallest region of `region_contains` with the point; 1 if the point is beyond all draws."""
     distances, distance = _distances(draws, point)
     ordered = np.sort(distances)
     if distance > ordered[-1]:
@@ -49,7 +49,7 @@ def relative_radii(
 def _distances(
     draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"]
 ) -> tuple[Float[np.ndarray, " m"], float]:
-    """Squared Mahalanobis distances of the draws and of the point; infinite for one off the subspace of the draws."""
+    """Squared Mahalanobis distances of the draws and of the point; infinite if it is off the subspace of the draws."""
     mean, covariance = draws.mean(axis=0), np.atleast_2d(np.cov(draws.T))
     std = np.sqrt(np.diag(covariance))
     scale = np.where(std > 0, std, 1.0)
@@ -63,9 +63,9 @@ def _distances(
 
 
 def gaussian_region_contains(draws: Float[np.ndarray, "m d"], point: Float[np.ndarray, " d"], level: float) -> bool:
-    """Whether the ellipsoid of the draws' mean and covariance, cut at a quantile of chi-squared, contains the point.
+    """Whether the ellipsoid of the draws' mean and covariance, with a chi-squared quantile as radius, contains a point.
 
-    The region of the paper's algorithms. Draws that do not vary, or that diverged, contain nothing.
+    The paper's algorithms use this region. Draws without variation, or with infinite values, contain nothing.
     """
     if not np.isfinite(draws).all():
         return False

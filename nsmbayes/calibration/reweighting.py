@@ -1,4 +1,4 @@
-"""Algorithm 2 of the paper: the learning rate of a sampled posterior, its draws reweighted to bootstrap resamples."""
+"""Algorithm 2 of the paper: calibration of a sampled posterior by reweighting its draws to bootstrap resamples."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +28,11 @@ from nsmbayes.serialisation import registered
 @registered
 @dataclass(frozen=True, kw_only=True)
 class ReweightingCalibration(Calibration[SampledProblem]):
-    """Stochastic approximation as in Algorithm 1; posteriors of resamples are reweighted draws of the full one.
+    """Stochastic approximation as in Algorithm 1; posteriors of resamples are reweighted draws of the full posterior.
 
-    The draws are refreshed at the current beta when the mean effective sample size of the reweighted draws falls below
-    `refresh` of their number. Coverage read off degenerate weights is not believed: if fresh draws still have less
-    than `refuse` of their number, the calibration ends there and says so.
+    The draws are renewed at the current beta when the mean effective sample size of the reweighted draws falls below
+    the fraction `refresh` of their number. Coverage from degenerate weights is not used: if the effective sample size
+    of new draws is still below the fraction `refuse`, the calibration stops and reports it.
     """
 
     kind = "reweighting"
@@ -53,7 +53,7 @@ class ReweightingCalibration(Calibration[SampledProblem]):
         checks.fraction(self.refuse, "refuse")
 
     def calibrate(self, problem: SampledProblem, *, seed: int) -> CalibrationResult:
-        """The learning rate for the data behind `problem`."""
+        """Choose the learning rate for the data of `problem`."""
         rng = np.random.default_rng(seed)
         beta = self.initial_beta
         sampled_at, (target, draws) = beta, problem.draw(beta, seed)

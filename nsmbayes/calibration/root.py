@@ -27,19 +27,19 @@ class RootCalibration(Calibration[ClosedFormProblem]):
     Args:
         bootstraps: number of resamples.
         target: the target coverage, and the probability of the regions.
-        reference: what the regions of the resampled posteriors should contain. "posterior-mean": the mean of the full
-            posterior at the same beta, which the prior has drawn in just as far. "minimiser": the minimiser of the
-            loss, as in the paper; where the data hardly identify a parameter it can lie so far out that no region
+        reference: the point that the regions of the resampled posteriors should contain. "posterior-mean": the mean of
+            the full posterior at the same beta, with the same shrinkage towards the prior. "minimiser": the minimiser
+            of the loss, as in the paper; if the data hardly identify a parameter, it can be so far away that no region
             contains it.
         smallest: the smallest learning rate tried.
-        largest: the largest learning rate allowed. The bootstrap alone does not see the error of the surrogate, and
+        largest: the largest learning rate allowed. The bootstrap does not measure the error of the surrogate, and
             without a bound it would allow regions that are too small. The default is for the loss without noise: in
             whitened coordinates and without a weight, the loss of a Gaussian model has the curvature of its log
-            likelihood at beta = 1/4 in the scale and at 1/2 in the location, so that a generalised posterior at 1/4 is
-            nowhere sharper than the likelihood would be. For noise levels, whose natural learning rate is 1,
-            `NSMBayesConj` takes 3/4. Both values were settled on after looking at true coverage on g-and-k data.
+            likelihood at beta = 1/4 in the scale and at 1/2 in the location, so a generalised posterior at 1/4 is
+            nowhere sharper than the likelihood would be. With noise levels, whose natural learning rate is 1,
+            `NSMBayesConj` uses 3/4. Both values were chosen after looking at true coverage on g-and-k data.
         grid: number of learning rates on the grid.
-        ridge: how the minimiser is stabilised.
+        ridge: ridge that stabilises the minimiser, "trace" or "condition".
     """
 
     kind = "root"
@@ -62,7 +62,7 @@ class RootCalibration(Calibration[ClosedFormProblem]):
         checks.integer(self.grid, "grid", at_least=2)
 
     def calibrate(self, problem: ClosedFormProblem, *, seed: int) -> CalibrationResult:
-        """The learning rate for the data behind `problem`."""
+        """Choose the learning rate for the data of `problem`."""
         minimiser = problem.minimiser(self.ridge)
         drawn = problem.resample(self.bootstraps, seed)
         curve = problem.coverage(drawn, self.target)

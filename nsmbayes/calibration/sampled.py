@@ -1,4 +1,4 @@
-"""Calibration problems of posteriors that are sampled, whose draws are reweighted to bootstrap resamples."""
+"""Calibration problems of sampled posteriors, whose draws are reweighted to bootstrap resamples."""
 
 from typing import Any, NamedTuple, cast
 
@@ -23,8 +23,8 @@ from nsmbayes.samplers.independence import FEW, adapt, effective_draws, evaluati
 from nsmbayes.samplers.students import Population
 from nsmbayes.samplers.target import log_prior, total_loss
 
-_ATTEMPTS = 2  # to sample again, from a subset that was weighted anew
-_ROUGH, _STAGE = 1000, 500  # draws of what was visited, and of a stage that adds to them
+_ATTEMPTS = 2  # attempts to sample from a subset of observations; the second with new weights
+_ROUGH, _STAGE = 1000, 500  # number of draws from the visited points, and of points that a stage adds
 
 
 Counts = Int[np.ndarray, "resamples n"] | Float[np.ndarray, "resamples n"]
@@ -38,16 +38,16 @@ class SampledDraws(NamedTuple):
 
 
 class TotalLosses(NamedTuple):
-    """Total losses at many parameters: of the full data and of each resample."""
+    """Total losses at many parameters, of the full data and of each resample."""
 
     full: Float[np.ndarray, " draws"]
     resampled: Float[np.ndarray, "resamples draws"]
 
 
 class SampledProblem(CalibrationProblem):
-    """The posterior of a loss by a sampler, which begins at the draws `near` it, if there are any.
+    """The posterior of a loss with a sampler, which starts from the draws `near` if they are given.
 
-    Draws are kept, so that asking for the same ones again costs nothing, and for others less.
+    Draws are cached: the same draws cost nothing again, and draws at other learning rates cost less.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SampledProblem(CalibrationProblem):
         self._correction: Correction | None = None
 
     def draw(self, beta: float, seed: int) -> SampledDraws:
-        """Draws of the posterior of the full data."""
+        """Draw from the posterior of the full data."""
         if (beta, seed) not in self._drawn:
             with jax.enable_x64(True):
                 target = Target(self._prior, corrected(self._loss, self._correction), jnp.asarray(beta))
@@ -79,9 +79,9 @@ class SampledProblem(CalibrationProblem):
 
     @double_precision
     def rough(self, beta: float, seed: int, *, final: bool = False) -> Float[np.ndarray, "k d"]:
-        """Draws of the posterior for its mean and covariance, by importance if the sampler keeps what it visits.
+        """Rough draws for the mean and covariance of the posterior, by importance sampling if the sampler supports it.
 
-        What is visited for them, the next draws begin with. If this learning rate is `final`, the draws of the sampler.
+        The next draws start from the points visited here. At a `final` learning rate, returns draws of the sampler.
         """
         known, d = self._near, self._prior.dim
         if final or (beta, seed) in self._drawn or not isinstance(known, Population) or d > FEW:
@@ -94,7 +94,7 @@ class SampledProblem(CalibrationProblem):
         return resample(known, beta, _ROUGH)
 
     def correct(self, correction: Correction, beta: float, seed: int) -> None:
-        """Subtract it from the loss; the next draws begin where those at `beta` are moved by it, to first order."""
+        """Subtract a correction from the loss; the next draws start from those at `beta`, shifted to first order."""
         flat = self.rough(beta, seed)
         theta = constrain_rows(self._prior, flat)
         moved = beta * (flat - flat.mean(axis=0)).T @ (theta - theta.mean(axis=0)) @ correction.gradient / len(flat)
@@ -109,9 +109,9 @@ class SampledProblem(CalibrationProblem):
         return each_loss(target, draws.flat)
 
     def total_losses(self, target: Target, positions: Float[np.ndarray, "draws d"], counts: Counts) -> TotalLosses:
-        """The losses of resamples at unconstrained parameters, without a table of every observation's.
+        """Losses of resamples at unconstrained parameters, without a table of the losses of all observations.
 
-        The weights of the observations stay those of the full data.
+        The weights of the observations remain those of the full data.
         """
         full, resampled = map_rows(_totals, positions, target, counts.astype(float))
         return TotalLosses(full, resampled.T)
@@ -131,14 +131,14 @@ class CountedProblem(SampledProblem):
         self.cells = counted.cells
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
-        """What cells count in each bootstrap resample, relative to the data."""
+        """Count of each cell in each bootstrap resample, relative to the data."""
         return self.cells.resample_counts(resamples, rng)
 
 
 class InterpolatedProblem(SampledProblem):
-    """The posterior of observations that are known by their statistics; see `losses.interpolated`.
+    """The posterior of observations that are summarised by statistics; see `losses.interpolated`.
 
-    Those of the first block of `piece` are known one by one, and stand for all in resamples.
+    The observations in the first block of `piece` are known individually, and represent all in resamples.
     """
 
     def __init__(
@@ -153,11 +153,11 @@ class InterpolatedProblem(SampledProblem):
         self.piece = piece
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
-        """What the observations of the first block count in each resample, relative to the data."""
+        """Count of each observation of the first block in each resample, relative to the data."""
         return self.piece.resample_counts(resamples, rng)
 
     def total_losses(self, target: Target, positions: Float[np.ndarray, "draws d"], counts: Counts) -> TotalLosses:
-        """The losses of resamples at unconstrained parameters: that of all, and what resamples differ from it."""
+        """Losses of resamples at unconstrained parameters: the total loss plus the difference of each resample."""
         full, coefficients = map_rows(_total_and_coefficients, positions, target)
         rows = cast(InterpolatedLoss, target.loss).rows
         assert rows is not None
@@ -165,24 +165,24 @@ class InterpolatedProblem(SampledProblem):
 
 
 class CompressedProblem(SampledProblem):
-    """The posterior of very many observations, by a weighted subset of them; see `samplers.compression`."""
+    """The posterior of very many observations, from a weighted subset; see `samplers.compression`."""
 
     def __init__(self, prior: UnconstrainedPrior, compression: Compression, sampler: Sampler):
         super().__init__(prior, compression.loss, compression.full.n, sampler, compression.pilot)
         self.compression = compression
 
     def resample_counts(self, resamples: int, rng: np.random.Generator) -> Counts:
-        """What the observations of the subset count in resamples of all n, relative to their weights.
+        """Counts of the observations of the subset in resamples of all n, relative to their weights.
 
-        The loss of n resampled observations varies around that of the data with n times the covariance of one
-        observation's. A resample of the m in the subset varies with m times the same covariance, so that its
-        deviation, sqrt(n / m) times as large, has the right one.
+        The loss of n resampled observations varies around that of the data with n times the covariance of the loss of
+        one observation. The loss of a resample of the m observations in the subset varies with m times this covariance.
+        Its deviation is therefore multiplied by sqrt(n / m).
         """
         n, m = self.n, self.compression.observations
         return 1 + np.sqrt(n / m) * (resample_counts(m, resamples, rng) - 1) / self.compression.weights
 
     def check(self, beta: float, seed: int) -> Compression:
-        """Compare the loss of the subset with that of all at fresh draws; where it is off, match it there, once."""
+        """Compare the loss of the subset with the full loss at new draws; if the error is large, refine it once."""
         for attempt in range(_ATTEMPTS):
             flat = self.draw(beta, seed).draws.flat
             some = flat[np.linspace(0, len(flat) - 1, CHECKED).astype(int)]

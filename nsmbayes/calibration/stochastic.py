@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper: stochastic approximation of the learning rate whose regions have the target coverage."""
+"""Algorithm 1 of the paper: stochastic approximation of the learning rate with the target coverage."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _LARGEST_STEP = 0.25
 
 
 def next_beta(beta: float, t: int, excess: float, *, floor: float) -> float:
-    """One step of the stochastic approximation, t = 0, 1, ...: log beta moves by 10 / (t + 11) times the excess."""
+    """Step t = 0, 1, ... of the stochastic approximation: log beta moves by 10 / (t + 11) times the excess coverage."""
     step = np.clip(10 / (t + 1 + 10) * excess, -_LARGEST_STEP, _LARGEST_STEP)
     return max(float(beta * np.exp(step)), floor)
 
@@ -21,7 +21,7 @@ def next_beta(beta: float, t: int, excess: float, *, floor: float) -> float:
 @registered
 @dataclass(frozen=True, kw_only=True)
 class StochasticCalibration(Calibration[ClosedFormProblem]):
-    """log beta moves by kappa_t (coverage - target), kappa_t = 10 / (t + 10), on fresh resamples at every step.
+    """Move log beta by kappa_t (coverage - target), kappa_t = 10 / (t + 10), with new resamples at every step.
 
     Steps are capped at 0.25 and beta is kept above beta_0 / 100, as in the paper's experiments. The result depends on
     `initial_beta`: in 20 steps beta can grow by less than a factor of two. `RootCalibration` has no such dependence.
@@ -43,7 +43,7 @@ class StochasticCalibration(Calibration[ClosedFormProblem]):
         checks.choice(self.ridge, "ridge", ("trace", "condition"))
 
     def calibrate(self, problem: ClosedFormProblem, *, seed: int) -> CalibrationResult:
-        """The learning rate for the data behind `problem`."""
+        """Choose the learning rate for the data of `problem`."""
         minimiser = problem.minimiser(self.ridge)
         drawn = problem.resample(self.steps * self.bootstraps, seed)
         floor = self.initial_beta / 100

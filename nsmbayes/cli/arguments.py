@@ -1,7 +1,7 @@
-"""The commands and their options. Nothing is computed here and nothing large imported, so that `--help` is immediate.
+"""The commands and their options. This module imports nothing large, so that `--help` is fast.
 
-What a command does is the function `run` of the module of its name. The names of experiments, methods and presets are
-written out here; a test compares them with the registries.
+Each command is implemented by the function `run` of the module with its name. The names of experiments, methods and
+presets are repeated here; a test compares them with the registries.
 """
 
 import argparse
@@ -37,15 +37,15 @@ from your simulator to a posterior:
   nsmbayes simulate my_module:simulator --prior prior.json -m 10000 --out campaign.zarr
   nsmbayes train campaign.zarr --out model
   nsmbayes infer model data.csv --out result        summary, posterior.json, draws.csv, report.html
-  nsmbayes certify model data.csv                   what is proved, and which rows are distrusted
+  nsmbayes certify model data.csv                   what is proved, and which rows have low weights
 
 nsmbayes COMMAND --help has the options of each. Progress is shown on terminals only, and not with --quiet.
-exit codes: 0 done; 1 certify: not robust, doctor: a problem; 2 an error; 130 Ctrl-C; 141 the reader is gone.
+exit codes: 0 done; 1 certify: not robust, doctor: a problem; 2 an error; 130 Ctrl-C; 141 the output was closed.
 """
 
 
 class Command(NamedTuple):
-    """What `--help` says about a command, the function that adds its options, and calls to begin with."""
+    """Help text of a command, the function that adds its options, and examples."""
 
     summary: str
     add_options: Callable[[argparse.ArgumentParser], None]
@@ -87,16 +87,16 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 def _simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("simulator", nargs="?", help="module:name, e.g. my_module:simulator for my_module.py here")
     parser.add_argument("--prior", type=Path, help="JSON file with a distribution, its parameters and names")
-    parser.add_argument("-m", "--simulations", type=int, help="rows that the campaign shall have")
+    parser.add_argument("-m", "--simulations", type=int, help="total number of rows of the campaign")
     parser.add_argument("--out", type=Path, help="campaign, e.g. campaign.zarr; one that exists is continued")
     parser.add_argument("--workers", type=int, help="processes (default: this one)")
     parser.add_argument("--dask", help="address of a Dask scheduler to simulate on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, help="rows committed together (default: a hundredth, at most 10,000)")
-    parser.add_argument("--timeout", type=float, help="seconds that a call of the simulator may take")
+    parser.add_argument("--timeout", type=float, help="maximum seconds for a call of the simulator")
     parser.add_argument("--max-failures", type=float, default=0.05, help="fraction that may fail (default: 0.05)")
-    parser.add_argument("--status", type=Path, metavar="CAMPAIGN", help="tell how far a campaign is, and do nothing")
-    parser.add_argument("--json", type=Path, help="file for how far the campaign is")
+    parser.add_argument("--status", type=Path, metavar="CAMPAIGN", help="print the progress of a campaign, then exit")
+    parser.add_argument("--json", type=Path, help="file for the progress of the campaign")
 
 
 def _train(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +110,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drop-failures", action="store_true", help="train without the rows that failed, and say so")
     parser.add_argument("--overwrite", action="store_true", help="replace a model")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="file for how training went")
+    parser.add_argument("--json", type=Path, help="file for the results of training")
 
 
 def _infer(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +180,7 @@ def _bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", type=Path, help="file for what was found")
+    parser.add_argument("--json", type=Path, help="file for the results")
 
 
 def _completion(parser: argparse.ArgumentParser) -> None:
@@ -194,7 +194,7 @@ COMMANDS = {
         ("nsmbayes demo --out demo", "nsmbayes demo --simulations 20000 --observations 50 --json demo.json"),
     ),
     "simulate": Command(
-        "Run your own simulator, on one core or many, and store what it makes.",
+        "Run your own simulator, on one core or many, and store its outputs.",
         _simulate,
         (
             "nsmbayes simulate my_module:simulator --prior prior.json -m 10000 --out campaign.zarr",
@@ -224,8 +224,8 @@ COMMANDS = {
         ),
     ),
     "certify": Command(
-        "Certify the robustness of a posterior, and list the observations it distrusts. Exits with 0 if robust, 1 if "
-        "not, 2 if it could not be told.",
+        "Certify the robustness of a posterior, and list the observations with low weights. Exits with 0 if certified "
+        "robust, 1 if not, 2 after an error.",
         _certify,
         ("nsmbayes certify model data.csv", "nsmbayes certify model data.csv --outliers 5 --json certificate.json"),
     ),
@@ -243,12 +243,12 @@ COMMANDS = {
         ),
     ),
     "bench": Command(
-        "Measure what this machine does: training, posteriors, compilation; a minute or two.",
+        "Measure the speed of this machine: training, posteriors, compilation; a minute or two.",
         _bench,
         ("nsmbayes bench --json speed.json",),
     ),
     "doctor": Command(
-        "Tell whether all works here: versions, devices, the cache of compiled programs.",
+        "Check whether the package works on this machine: versions, devices, the cache of compiled programs.",
         _doctor,
         ("nsmbayes doctor", "nsmbayes doctor --json found.json"),
     ),

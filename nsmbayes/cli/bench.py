@@ -1,4 +1,4 @@
-"""Measure what this machine does: training, posteriors, compilation."""
+"""Measure the speed of this machine: training, posteriors, compilation."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from nsmbayes.experiments import machine
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     kept = jax.config.values["jax_enable_compilation_cache"]
-    jax.config.update("jax_enable_compilation_cache", False)  # compilation is timed, too
+    jax.config.update("jax_enable_compilation_cache", False)  # compilation is also timed
     try:
         document = measure(options)
     finally:
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """The facts about the machine, and the measurements on each of its kinds of device."""
+    """Measure on each kind of device; return the results with facts about the machine."""
     chosen = jax.devices()[0]
     devices = {device.platform: device for device in (jax.devices("cpu")[0], chosen)}
     before, found = machine.load(), []
@@ -49,7 +49,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The measurements as text."""
+    """Format the measurements as text."""
     facts = document["machine"]
     lines = [
         f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB; Python {facts['python']}, "
@@ -78,7 +78,7 @@ def _compiled(row: dict[str, Any]) -> str:
 
 
 def import_seconds() -> float:
-    """Seconds until a new process has imported all that a posterior needs."""
+    """Seconds that a new process takes to import everything for a posterior."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import nsmbayes.methods"], check=True)
     return time.perf_counter() - start

@@ -1,6 +1,6 @@
-"""Certify the robustness of a posterior, and list the observations it distrusts.
+"""Certify the robustness of a posterior, and list the observations with low weights.
 
-Exits with 0 if robust, 1 if not, 2 if it could not be told.
+Exits with 0 if certified robust, 1 if not, 2 after an error.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Print a script that teaches a shell the commands and their options."""
+"""Print a script for shell completion of the commands and their options."""
 
 import argparse
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def script() -> str:
-    """The script for bash, from the options themselves."""
+    """Build the completion script for bash from the options of the commands."""
     cases = "\n".join(f'            {name}) options="{" ".join(_options(name))}" ;;' for name in COMMANDS)
     return _SCRIPT.format(commands=" ".join(COMMANDS), cases=cases)
 

@@ -1,4 +1,4 @@
-"""Tell whether the package can work here: versions, devices, the cache of compiled programs."""
+"""Check whether the package works on this machine: versions, devices, the cache of compiled programs."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ _EXTRAS = {  # package: (extra, what it is for)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command: 0 if all is well, 1 if something that is needed is missing."""
+    """Run the command; return 0 without problems, 1 if something required is missing."""
     found = examine()
     print(describe(found))
     if options.json is not None:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """What is installed and works."""
+    """Find out which packages and devices are available and work."""
     facts = machine.facts()
     packages = {name: _version(name) for name in _required()}
     problems = [f"{name} is not installed: pip install {name}" for name, found in packages.items() if found is None]
@@ -55,7 +55,7 @@ def examine() -> dict[str, Any]:
 
 
 def describe(found: dict[str, Any]) -> str:
-    """The same as text."""
+    """Format the result of `examine` as text."""
     here, cache = found["machine"], found["cache"]
     lines = [
         f"nsmbayes {found['packages']['nsmbayes']} on Python {here['python']}, {here['system']}",
@@ -98,7 +98,7 @@ def _computes(device: Any) -> bool:
     try:
         with jax.default_device(device):
             return bool(np.isclose(jnp.linalg.inv(jnp.array([[2.0, 1.0], [1.0, 1.0]]))[0, 0], 1.0, atol=1e-12))
-    except Exception:  # whatever a driver raises
+    except Exception:  # drivers can raise any exception
         return False
 
 

@@ -1,4 +1,4 @@
-"""Serve a page on this machine on which observations can be dragged."""
+"""Serve a local page on which observations can be dragged."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("nsmbayes explore needs Bokeh: pip install 'nsmbayes[explore]'.") from error
     port = checks.integer(options.port, "--port", at_most=65535)
     method = load_method(options.model)
-    explorer_kind(method)  # before anything takes time
+    explorer_kind(method)  # raises an error early for methods that cannot be explored
     data = read_data(options, method)
     if not options.quiet:
         print("fitting, and compiling what the page needs ...", file=sys.stderr, flush=True)

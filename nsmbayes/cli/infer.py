@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _as_json(posterior: Posterior) -> str:
-    """What `--json` and `--out` write about a posterior."""
+    """The JSON document of a posterior for `--json` and `--out`."""
     verdict = posterior.known_verdict()
     result = {
         "parameters": posterior.parameter_names,

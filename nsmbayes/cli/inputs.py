@@ -1,4 +1,4 @@
-"""The files that users hand to a command: a saved method, and observations in a CSV file."""
+"""Input files of commands: a saved method, and observations in a CSV file."""
 
 import argparse
 import csv
@@ -16,13 +16,13 @@ from nsmbayes.errors import InputError
 from nsmbayes.methods import SurrogateMethod, load
 
 _MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "missing", "-", ".", "?")
-_UNNAMED = ("", "Unnamed: 0")  # what R and pandas call an index column, and pandas where it has read one
+_UNNAMED = ("", "Unnamed: 0")  # names of index columns: written by R and pandas, and by pandas after reading one
 _HEADER_REMEDY = "Say with --header yes or --header no whether line {} is a header."
 _COMMAS = "Columns must be separated by commas, and decimals by points: export the file again."
 
 
 def load_method(path: Path) -> Any:
-    """The trained method that `save` wrote."""
+    """Load the trained method that `save` wrote."""
     method = load(path)
     if not isinstance(method, SurrogateMethod):
         raise InputError(f"`model` {path} holds a posterior. Choose a folder that a method's save() wrote.")
@@ -30,21 +30,21 @@ def load_method(path: Path) -> Any:
 
 
 def read_data(options: argparse.Namespace, method: SurrogateMethod) -> Table:
-    """The observations of a command that has `data` and `header`, for a method."""
+    """Read the observations for a method, from the options `data` and `header` of a command."""
     return read_csv(options.data, header=options.header, width=method.d_x)
 
 
 def read_csv(path: Path, *, header: str = "auto", width: int | None = None) -> Table:
-    """Numbers of a CSV file, with the names in its header; blank lines are skipped.
+    """Read the numbers of a CSV file, with the names in its header; blank lines are skipped.
 
-    A first line without any number in it is a header, unless all its cells are missing values. A first column without
-    a name that counts the rows is left out, with a warning. Everything else that is not a finite number is an error
-    that names its line: missing values, decimal commas, other separators, text.
+    A first line without any number is a header, unless all its cells are missing values. A first column without a name
+    that counts the rows is left out, with a warning. All other cells must be finite numbers: missing values, decimal
+    commas, other separators and text raise an error with the line number.
 
     Args:
         path: the file.
-        header: "yes" or "no" where it is known whether the first line is one.
-        width: the number of columns that is expected; without it decimal commas can pass for separators.
+        header: "yes" or "no" if it is known whether the first line is a header.
+        width: the expected number of columns; without it, decimal commas can be mistaken for separators.
     """
     lines = _lines(path)
     names = _header(path, lines, header)
@@ -73,7 +73,7 @@ def read_csv(path: Path, *, header: str = "auto", width: int | None = None) -> T
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:
-    """The lines that are not blank, with their numbers. A quoted empty cell is no blank line but a missing value."""
+    """The lines that are not blank, with their numbers. A quoted empty cell is a missing value, not a blank line."""
     if not path.is_file():
         raise InputError(f"`data` {path} is not a file.")
     try:
@@ -89,7 +89,7 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _header(path: Path, lines: list[tuple[int, list[str]]], header: str) -> list[str] | None:
-    """The cells of the first line, if it is a header."""
+    """The cells of the first line if it is a header, otherwise None."""
     if not lines or header == "no":
         return None
     number, cells = lines[0]
@@ -106,7 +106,7 @@ def _header(path: Path, lines: list[tuple[int, list[str]]], header: str) -> list
 
 
 def _is_numbered(cells: list[str], possible: bool) -> bool:
-    """Whether `cells` are 0, 1, 2, ..., as pandas calls columns without names."""
+    """Whether `cells` are 0, 1, 2, ..., the names that pandas gives to unnamed columns."""
     return possible and bool(cells) and cells == [str(i) for i in range(len(cells))]
 
 
@@ -121,7 +121,7 @@ def _names(path: Path, names: list[str] | None) -> Names:
 
 
 def _check_index(path: Path, lines: list[tuple[int, list[str]]]) -> None:
-    """Note that the first column is left out as it counts the rows; refuse one without a name that does not."""
+    """Warn that the unnamed first column counts the rows and is left out; raise an error if it does not."""
     first = [cells[0] for _, cells in lines]
     if not any(first == [str(i + start) for i in range(len(first))] for start in (0, 1)):
         raise InputError(
@@ -158,5 +158,5 @@ def _is_whole(cell: str) -> bool:
 def _is_number(cell: str) -> bool:
     try:
         return not math.isnan(float(cell)) and "_" not in cell and cell.isascii()
-    except ValueError:  # Python reads 1_000 and digits of other scripts as numbers, few others do
+    except ValueError:  # unlike most programs, Python reads 1_000 and digits of other scripts as numbers
         return False

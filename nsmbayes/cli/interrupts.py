@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command within two seconds, also while a compiled program runs, which Python cannot interrupt."""
+"""Ctrl-C ends a command within two seconds, even during a compiled program, which Python cannot interrupt."""
 
 import os
 import signal
@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INTERRUPTED = 130
-"""The exit code of a command that was interrupted, as shells have it."""
-_GRACE = 1.5  # seconds in which a command may end by itself
+"""The exit code of an interrupted command, by convention of shells."""
+_GRACE = 1.5  # seconds in which a command can end by itself
 
 
 @contextmanager
 def prompt_interrupts() -> Iterator[None]:
-    """Within, the process ends at most `_GRACE` seconds after Ctrl-C, or at once after a second one.
+    """Context in which the process ends at most `_GRACE` seconds after Ctrl-C, or immediately after a second one.
 
-    Python raises KeyboardInterrupt only between two steps of its own, and a compiled program is one step. The signal
-    itself arrives at any time: it writes a byte, which a thread waits for. What is written to disk is moved to its
-    place whole, so that an end at any moment leaves nothing half-done.
+    Python raises KeyboardInterrupt only between two bytecode instructions, and a compiled program is one instruction.
+    The signal itself can arrive at any time: it writes a byte, which a thread waits for. Files are written completely
+    before they are moved to their place, so an end at any moment leaves no partial files.
     """
-    if threading.current_thread() is not threading.main_thread():  # signals do not come here
+    if threading.current_thread() is not threading.main_thread():  # other threads receive no signals
         yield
         return
     receiver, sender = socket.socketpair()
@@ -57,8 +57,8 @@ def _watch(receiver: socket.socket) -> None:
 
 
 def end() -> None:
-    """End the process now, as one that was interrupted; what was printed is shown."""
-    shown = threading.Thread(target=sys.stdout.flush, daemon=True)  # it may wait for a reader that never comes
+    """End the process immediately with the exit code of an interrupt, after flushing the output."""
+    shown = threading.Thread(target=sys.stdout.flush, daemon=True)  # flushing can block if nobody reads the output
     shown.start()
     shown.join(0.2)
     os._exit(INTERRUPTED)

@@ -36,14 +36,14 @@ _USER_ERRORS = (
     OSError,
 )
 _LINE = "\n"
-_CLOSED = 141  # what shells say of a command that wrote to a closed pipe
+_CLOSED = 141  # exit code in shells for a command that wrote to a closed pipe
 
 
 def entry() -> None:
     """Run the command and end the process with its exit code.
 
-    After Ctrl-C it ends at once: a compiled program may still be running, and Python would wait for it, or crash. A
-    failure that nobody expected ends with 2, as other errors do: 1 is an answer of `certify`.
+    After Ctrl-C the process ends immediately, because Python would wait for a running compiled program, or crash. An
+    unexpected exception ends with exit code 2, like other errors; 1 is a result of `certify`.
     """
     try:
         code = main()
@@ -57,9 +57,9 @@ def entry() -> None:
 
 
 def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = None) -> int:
-    """Parse the command line, run the command, and turn errors that users can fix into one line on stderr.
+    """Parse the command line, run the command, and print errors that users can fix as one line on stderr.
 
-    With `effort`, networks are trained and posteriors sampled with less work than usual, for a trial run.
+    `effort` reduces the work for networks and draws, for a trial run.
     """
     options = parser().parse_args(arguments)
     options.quiet = options.quiet or not sys.stderr.isatty()
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None, *, effort: "Effort | None" = No
 
 
 def _discard_closed_output() -> bool:
-    """Whether nobody reads our output any more, as after `| head`; if so, what is left of it goes nowhere."""
+    """Return whether the output is closed, as after `| head`; if so, redirect the remaining output to /dev/null."""
     closed = False
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -95,17 +95,17 @@ def _discard_closed_output() -> bool:
 
 
 def _run(options: argparse.Namespace, effort: "Effort | None") -> int:
-    """Import the command, and with it JAX, only now that there is something to run."""
+    """Import the command, and with it JAX, and run it."""
     from nsmbayes._internal.waiting import quiet
     from nsmbayes.experiments import Effort
     from nsmbayes.training import interrupts_are_final
 
     options.effort = Effort() if effort is None else effort
-    # a command that was interrupted does not go on with half of a network
+    # an interrupted command does not continue with a half-trained network
     with quiet(options.quiet), interrupts_are_final():
         return importlib.import_module(f"nsmbayes.cli.{options.command}").run(options)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A line for users, without the place in the code that Python would add."""
+    """Print a warning as one line, without the code location that Python would add."""
     print(f"nsmbayes: warning: {escape(str(message), keep=_LINE)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Run an experiment of the paper, or another one, and score the posteriors."""
+"""Run an experiment of the paper, or an additional one, and score the posteriors."""
 
 import argparse
 import json
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen_experiments(options: argparse.Namespace) -> list[Experiment]:
-    """The experiments that the user asks for, with the user's choices in place of theirs."""
+    """The selected experiments, with the user's options in place of their defaults."""
     known = catalogue.PAPER if options.task == "all" else (catalogue.get(options.task),)
     return [_chosen(experiment, options) for experiment in known]
 

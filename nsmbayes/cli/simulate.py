@@ -1,4 +1,4 @@
-"""Simulate into a campaign, from where it stopped; or tell how far one is."""
+"""Start or continue a campaign of simulations, or print the progress of one."""
 
 import argparse
 import importlib
@@ -63,7 +63,7 @@ def _tell(campaign: Campaign, file: Path | None) -> None:
 
 
 def named_simulator(text: str) -> Any:
-    """The object that `module:name` names; modules are looked for in the current folder first."""
+    """Import the object `module:name`; modules are searched in the current folder first."""
     module, _, name = text.partition(":")
     if not module or not name:
         raise InputError(f"`simulator` must be module:name, e.g. my_module:simulator for my_module.py; got {text!r}.")

@@ -1,7 +1,7 @@
-"""How fast a device multiplies matrices, trains and samples: the measurements behind `nsmbayes bench`.
+"""Speed of a device for matrix products, training and sampling: the measurements of `nsmbayes bench`.
 
-Compilation is timed apart, and every later call has new data. The fastest of several calls is given: what else runs on
-a machine makes a call slower, never faster.
+Compilation is timed separately, and every later call has new data. The result is the fastest of several calls, because
+other processes on the machine can only make a call slower.
 """
 
 import time
@@ -42,7 +42,7 @@ def matrix_gflops(size: int = 1024) -> dict[str, float]:
 def training(columns: Iterable[int], *, effort: Effort | None = None) -> list[dict[str, Any]]:
     """Microseconds per simulation and epoch of a mixture density network, x = A theta + noise with a random A.
 
-    `gflops` counts the products with the network's weights alone: two operations each, forwards once, backwards twice.
+    `gflops` counts only products with the network's weights: two operations each, once forwards and twice backwards.
     """
     rng = np.random.default_rng(1)
     prior = GaussianPrior(np.zeros(_PARAMETERS), np.ones(_PARAMETERS))
@@ -63,9 +63,9 @@ def training(columns: Iterable[int], *, effort: Effort | None = None) -> list[di
 
 
 def posteriors(*, effort: Effort | None = None, datasets: int = 0) -> list[dict[str, Any]]:
-    """Seconds of one calibrated posterior of contaminated g-and-k data, and effective draws per second.
+    """Seconds for one calibrated posterior of contaminated g-and-k data, and effective draws per second.
 
-    With `datasets`, also of so many posteriors at once by NSM-Bayes-conj.
+    With `datasets`, also seconds for this number of posteriors together, by NSM-Bayes-conj.
     """
     task = tasks.get("gnk")
     sampler: dict[str, Any] = {} if effort is None or effort.sampler is None else {"sampler": effort.sampler}
@@ -112,7 +112,7 @@ def on_device(
 
 
 def fastest(call: Callable[[int], Any], *, repeats: int) -> tuple[float, float]:
-    """Seconds of the first call, with compilation, and of the fastest later one. The call is given its number."""
+    """Seconds of the first call, with compilation, and of the fastest later call. `call` gets its number."""
     seconds = []
     for i in range(repeats + 1):
         start = time.perf_counter()
@@ -126,6 +126,6 @@ def _row(what: str, first: float, later: float) -> dict[str, Any]:
 
 
 def _less(settings: TrainingSettings, effort: Effort | None) -> TrainingSettings:
-    """The settings, with no more epochs than a trial run allows."""
+    """Training settings with at most the number of epochs of a trial run."""
     trial = None if effort is None else effort.training
     return settings if trial is None else replace(settings, max_epochs=trial.max_epochs)

@@ -1,4 +1,4 @@
-"""Numbers that say how good a posterior or a method is, whether its simulator is right, and the distances behind."""
+"""Diagnostics of posteriors, methods and simulators: calibration, misspecification, comparison, distances."""
 
 from nsmbayes.diagnostics.calibration_map import calibration
 from nsmbayes.diagnostics.calibration_result import CalibrationMap

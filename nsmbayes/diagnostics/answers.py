@@ -1,10 +1,10 @@
-"""Where the true parameters lie in posteriors: numbers that are uniform on [0, 1] if the posteriors are exact.
+"""Positions of the true parameters in posteriors: statistics that are uniform on [0, 1] if the posteriors are exact.
 
 - Ranks, one for each parameter: the fraction of the draws below the truth (Talts et al., 2018).
 - The level of the smallest central region that contains the truth: the region of `covers` and of the experiments.
 - TARP: the fraction of the draws that are closer to a reference point than the truth is (Lemos et al., 2023).
 
-A fraction of L draws is one of L + 1 numbers; with a uniform number that chooses within its step it is exactly uniform.
+A fraction of L draws has L + 1 possible values; a uniform random number within its step makes it exactly uniform.
 """
 
 import inspect
@@ -24,15 +24,15 @@ from nsmbayes.posteriors import ConjugateBatch, ConjugatePosterior, Posterior, S
 from nsmbayes.samplers import MAX_R_HAT, MIN_ESS, diagnose
 
 LEVELS = (0.5, 0.8, 0.95)
-_DRAWS = 1000  # of posteriors in closed form
-_FEWEST = 20  # draws that a chain is thinned to, at least
-_BATCH = 128  # data sets in one call of `build_posteriors`, between which progress is shown
-_CHAIN = 150  # draws of each chain of them
+_DRAWS = 1000  # number of draws from posteriors in closed form
+_FEWEST = 20  # minimum number of draws after thinning a chain
+_BATCH = 128  # data sets in one call of `build_posteriors`; progress is shown after each call
+_CHAIN = 150  # draws of each chain in such a call
 _RIDGE = 1e-3  # relative to the number of data sets
 
 
 class Answers(NamedTuple):
-    """What is uniform for exact posteriors; a row for each data set, NaN where there is no posterior."""
+    """Statistics that are uniform for exact posteriors; one row per data set, NaN if there is no posterior."""
 
     ranks: Float[np.ndarray, "k d"]
     levels: Float[np.ndarray, " k"]
@@ -42,22 +42,22 @@ class Answers(NamedTuple):
     radii: Float[np.ndarray, "k levels"]
     """The squared distance of the truth, in units of the squared radius of the regions of levels 0.5, 0.8 and 0.95."""
     problems: tuple[str, ...]
-    """What went wrong or was warned of, one sentence for each data set concerned."""
+    """Errors and warnings, one sentence for each data set concerned."""
 
     @classmethod
     def empty(cls, k: int, d: int) -> "Answers":
-        """Those of no posterior at all."""
+        """Build an object without any results yet."""
         nothing = np.full(k, np.nan)
         radii = np.full((k, len(LEVELS)), np.nan)
         return cls(np.full((k, d), np.nan), nothing, nothing.copy(), nothing.copy(), radii, ())
 
 
 def can_batch(method: Any, beta: float | None) -> bool:
-    """Whether the method builds many posteriors at once, at this learning rate."""
+    """Whether the method can build many posteriors together, at this learning rate."""
     build = getattr(method, "build_posteriors", None)
     if build is None:
         return False
-    rate = inspect.signature(build).parameters.get("beta")  # none where data sets are asked one after the other
+    rate = inspect.signature(build).parameters.get("beta")  # None for methods that build one posterior after the other
     return rate is not None and (beta is not None or rate.default is not inspect.Parameter.empty)
 
 
@@ -72,7 +72,7 @@ def ask(
     title: str,
     progress: bool,
 ) -> Answers:
-    """The answers of a method on data sets with known parameters."""
+    """Build posteriors for data sets with known parameters, and compute the statistics."""
     found, problems = Answers.empty(*theta.shape), []
     references, scales = reference_points(theta, x)
     rng = np.random.default_rng([seed, len(theta)])
@@ -93,7 +93,7 @@ def ask(
 
 
 class _Gaussian(NamedTuple):
-    """One of a batch of Gaussian posteriors."""
+    """One Gaussian posterior of a batch."""
 
     mean: Float[np.ndarray, " d"]
     covariance: Float[np.ndarray, "d d"]
@@ -101,7 +101,7 @@ class _Gaussian(NamedTuple):
 
 
 class _Drawn(NamedTuple):
-    """One of a batch of posteriors that were sampled."""
+    """One sampled posterior of a batch."""
 
     draws: Float[np.ndarray, "chains draws d"]
     ess: float
@@ -109,11 +109,11 @@ class _Drawn(NamedTuple):
 
     @classmethod
     def of(cls, draws: Float[np.ndarray, "k chains draws d"]) -> list["_Drawn"]:
-        """Those of a batch: chains of all are judged at once, as if they had k d coordinates."""
+        """Split a batch; the chains of all posteriors are diagnosed together, as if they had k d coordinates."""
         k, chains, length, d = draws.shape
         found = diagnose(draws.transpose(1, 2, 0, 3).reshape(chains, length, k * d))
         ess = np.nan_to_num(found.ess_bulk).reshape(k, d).min(axis=1)
-        by_chance = 1 + 2 * chains / np.maximum(ess, 1.0)  # the 99 % quantile, about: so few draws have larger ones
+        by_chance = 1 + 2 * chains / np.maximum(ess, 1.0)  # about the 99 % quantile of R-hat for so few draws
         r_hat = found.r_hat.reshape(k, d).max(axis=1)
         converged = (r_hat <= np.maximum(MAX_R_HAT, by_chance)) & (ess >= MIN_ESS)
         return [cls(*each) for each in zip(draws, ess.tolist(), converged.tolist(), strict=True)]
@@ -122,7 +122,7 @@ class _Drawn(NamedTuple):
 def _posteriors(
     method: Any, x: Float[np.ndarray, "k n d_x"], options: dict[str, Any], batch: bool, seed: int, problems: list[str]
 ) -> Iterator[tuple[int, Any]]:
-    """The posteriors with the numbers of their data sets; None where there is none."""
+    """Yield the number of each data set with its posterior, or None if there is none."""
     if batch:
         known = inspect.signature(method.build_posteriors).parameters
         fast = {"progress": False, "draws": _CHAIN, "excess": False}
@@ -154,7 +154,7 @@ def _posteriors(
 def _draws_and_level(
     posterior: Posterior | _Gaussian | _Drawn, theta: Float[np.ndarray, " d"], seed: int
 ) -> tuple[Float[np.ndarray, "m d"], float, Float[np.ndarray, " levels"]]:
-    """Draws that are about independent, the level of the smallest central region with theta, and `Answers.radii`."""
+    """Nearly independent draws, the level of the smallest central region that contains theta, and `Answers.radii`."""
     if isinstance(posterior, _Gaussian | ConjugatePosterior):
         mean, covariance = posterior.mean, posterior.covariance
         root = np.linalg.cholesky(covariance)
@@ -173,7 +173,7 @@ def _draws_and_level(
 
 
 def _gaussian_ranks(posterior: Any, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"] | None:
-    """Ranks among infinitely many draws, where the posterior is Gaussian."""
+    """Ranks among infinitely many draws if the posterior is Gaussian, otherwise None."""
     if not isinstance(posterior, _Gaussian | ConjugatePosterior):
         return None
     return stats.norm.cdf(theta, posterior.mean, np.sqrt(np.diag(posterior.covariance)))
@@ -189,9 +189,9 @@ def reference_points(
 ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d"]]:
     """A reference point for each data set, and the units of distances to it.
 
-    Any point will do that does not know the data set's own parameters. Here it is a guess of them from the quartiles of
-    each column, by a linear regression on the other half of the data sets: so TARP also sees posteriors that do not
-    listen to the data, to which ranks are blind.
+    Any point is valid that does not depend on the true parameters of the data set. Here it is a guess of them from the
+    quartiles of each column, by a linear regression on the other half of the data sets. TARP can then also detect
+    posteriors that ignore the data, which ranks cannot.
     """
     quartiles = np.quantile(x, (0.25, 0.5, 0.75), axis=1).transpose(1, 0, 2).reshape(len(x), -1)
     centre, spread = np.median(quartiles, axis=0), stats.median_abs_deviation(quartiles, axis=0)

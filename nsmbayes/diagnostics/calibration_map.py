@@ -1,4 +1,4 @@
-"""The calibration of a method, on data sets whose parameters are known."""
+"""The calibration of a method, on data sets with known parameters."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from nsmbayes.diagnostics.trials import Trials, as_contamination, contaminated_t
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors import Posterior
 
-_FEWEST, _ENOUGH = 20, 10  # data sets, and posteriors of them: fewer say next to nothing
-_LIKELIHOODS = ("nle", "npe", "rsnle", "npe-rs")  # methods that estimate the Bayes posterior, not one of a loss
+_FEWEST, _ENOUGH = 20, 10  # minimum number of data sets, and of posteriors: fewer are not informative
+_LIKELIHOODS = ("nle", "npe", "rsnle", "npe-rs")  # methods that estimate the Bayes posterior, not that of a loss
 
 
 @sheltered
@@ -32,27 +32,28 @@ def calibration(
     batch: bool = True,
     progress: bool = True,
 ) -> CalibrationMap:
-    """How often a method's regions contain the truth, and where in its posteriors the truth lies.
+    """Check how often a method's regions contain the true parameters, and where in its posteriors these lie.
 
-    Parameters are drawn from the prior, a data set is simulated at each of them, and the method is asked for its
-    posterior. See docs/calibration-map.md for how to read the result.
+    Parameters are drawn from the prior, a data set is simulated at each of them, and the method builds its posterior.
+    See docs/calibration-map.md for how to read the result.
 
     Args:
         method: a trained method.
         datasets: number of data sets, at least 20.
-        n: observations in each.
-        seed: decides everything that is random.
-        simulator: a `JaxSimulator`, a `NumpySimulator` or a task: what the data sets come from. Without one they come
-            from the method's own surrogate, if that is a mixture; such a map cannot see an error of the surrogate.
-        contamination: how to contaminate the data sets: a function (x, rng) -> x of one of them, or if `simulator` is a
-            task one of its contaminations or the name of it. The map then has both kinds of data, clean and not.
-        fraction: the fraction of outliers of a task's contamination, if not its usual one.
+        n: number of observations per data set.
+        seed: for all random numbers.
+        simulator: a `JaxSimulator`, a `NumpySimulator` or a task that simulates the data sets. By default they come
+            from the method's own surrogate, which must be a mixture; this cannot detect an error of the surrogate.
+        contamination: how to contaminate the data sets: a function (x, rng) -> x of one data set, or if `simulator` is
+            a task, one of its contaminations or its name. The map then has both clean and contaminated data.
+        fraction: the fraction of outliers in a task's contamination, by default its usual one.
         around: a posterior of this method. Parameters are then drawn from it, and the new observations are added to its
-            own before the method is asked: calibration where it matters for these data (posterior SBC).
+            own before the method builds the posterior: calibration in the region that matters for these data
+            (posterior SBC).
         beta: the learning rate; by default the method chooses one for each data set, as it does for users.
         levels: the levels of the regions in `coverage`.
-        batch: whether to use the method's `build_posteriors` where it has one that can do without what is not given. It
-            is faster, and weighs observations by their distance alone.
+        batch: whether to use the method's `build_posteriors`, if it has one that supports these options. It is faster,
+            and weights observations by distance alone.
         progress: whether to show a progress bar.
 
     Example:
@@ -73,7 +74,7 @@ def calibration(
     if around is not None:
         checks.instance(around, "around", Posterior, "a posterior of the method")
         if len(around.x) != around.n:
-            raise InputError("`around` must be a posterior with its observations: this one knows their sums alone.")
+            raise InputError("`around` must be a posterior with its observations: this one has only sums over them.")
     kinds = kinds_of(contamination, simulator, fraction)
     theta = None if around is None else around.sample((datasets,), seed=seed)
     trials = simulate_trials(method, simulator, datasets=datasets, n=n, seed=seed, theta=theta)
@@ -84,7 +85,7 @@ def calibration(
 
 
 def kinds_of(contamination: Any, simulator: Any, fraction: float | None) -> dict[str, Any]:
-    """The kinds of data sets by name, with what contaminates them: clean ones, and others if that was asked."""
+    """The kinds of data sets by name: clean, and with `contamination` also contaminated, with the function for it."""
     if contamination is None:
         if fraction is not None:
             raise InputError("`fraction` is that of a `contamination`, which is not given: pass one, or leave it out.")
@@ -105,7 +106,7 @@ def map_of(
     seed: int,
     progress: bool,
 ) -> CalibrationMap:
-    """What a method answers on data sets with known parameters."""
+    """Build the calibration map of a method from data sets with known parameters."""
     answers: dict[str, Answers] = {}
     datasets = len(trials.theta)
     for data, contaminate in kinds.items():
@@ -132,7 +133,7 @@ def map_of(
 
 
 def _how(method: Any, beta: float | None, batch: bool, around: Posterior | None) -> str:
-    """How the posteriors were built, in sentences."""
+    """Describe in sentences how the posteriors were built."""
     said = []
     if around is not None:
         said.append(

@@ -1,4 +1,4 @@
-"""The calibration map: what a method's posteriors are worth on data sets whose parameters are known."""
+"""The calibration map: coverage, ranks and TARP of a method's posteriors on data sets with known parameters."""
 
 import functools
 import textwrap
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FALSE_ALARMS = 0.05
-"""The probability that exact posteriors leave any band of a map, at most."""
-_BAND = 0.95  # of the intervals for coverages
-_NOTICED = 2.0  # standard errors from which on a mean or a spread is put into words
+"""Upper bound of the probability that exact posteriors leave any band of a map."""
+_BAND = 0.95  # probability of the intervals for coverages
+_NOTICED = 2.0  # deviations of mean or spread above this number of standard errors are described in words
 
 
 class Coverage(NamedTuple):
-    """How often the central region of a level contains the true parameters."""
+    """The fraction of central regions of a level that contain the true parameters."""
 
     data: str
-    """The kind of data sets: "clean", or how they are contaminated."""
+    """The kind of data sets: "clean", or the name of the contamination."""
     level: float
     rate: float
     low: float
-    """Ends of the exact binomial interval (Clopper and Pearson) of probability 95 %."""
+    """Ends `low` and `high` of the exact binomial interval (Clopper and Pearson) of probability 95 %."""
     high: float
 
     @property
     def verdict(self) -> str:
-        """In a word: whether the level lies in the interval, or on which side."""
+        """Whether the level lies in the interval, below or above it, in words."""
         if self.low <= self.level <= self.high:
             return "as stated"
         return "too seldom" if self.high < self.level else "more often than stated"
 
 
 class Curve(NamedTuple):
-    """Numbers that are uniform for exact posteriors, and how uniform they are."""
+    """Statistics that are uniform for exact posteriors, with a test of uniformity."""
 
     data: str
     name: str
@@ -52,16 +52,16 @@ class Curve(NamedTuple):
     p_value: float
     """The probability that exact posteriors look less uniform."""
     alarm: bool
-    """Whether it leaves its band: for exact posteriors any of a map does with a probability of at most 5 %."""
+    """Whether the curve leaves its band; for exact posteriors, any curve of a map does with a probability <= 5 %."""
 
     @property
     def is_rank(self) -> bool:
-        """Whether it is about one parameter."""
+        """Whether the curve shows the ranks of one parameter."""
         return self.name not in ("coverage", "TARP")
 
     @property
     def meaning(self) -> str:
-        """What its shape says, in words; empty if nothing can be told."""
+        """Interpretation of the shape of the curve, in words; empty if there is no clear deviation."""
         k, said = len(self.values), []
         shift = (self.values.mean() - 0.5) * np.sqrt(12 * k)
         spread = (self.values.var() - 1 / 12) * np.sqrt(180 * k)
@@ -80,24 +80,24 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CalibrationMap:
-    """Coverage, ranks and TARP of a method; made by `nsmbayes.diagnostics.calibration`."""
+    """Coverage, ranks and TARP of a method; built by `nsmbayes.diagnostics.calibration`."""
 
     label: str
-    """The method, for readers."""
+    """Name of the method in text for readers."""
     parameter_names: tuple[str, ...]
     n: int
-    """Observations in a data set."""
+    """Number of observations in a data set."""
     levels: tuple[float, ...]
     source: str
-    """Where the data sets come from."""
+    """Source of the data sets: simulator, task or surrogate."""
     how: str
-    """How the posteriors were built."""
+    """Sentences about how the posteriors were built."""
     generalised: bool
-    """Whether exact posteriors are not to be expected: those of a loss that is not a log likelihood."""
+    """Whether the posteriors are those of a loss that is not a log likelihood, and need not be exact."""
     theta: Float[np.ndarray, "k d"]
     """The true parameters."""
     answers: dict[str, Answers]
-    """Where they lie in the posteriors, by the kind of data sets."""
+    """Positions of the true parameters in the posteriors, by the kind of data sets."""
 
     @property
     def datasets(self) -> int:
@@ -119,7 +119,7 @@ class CalibrationMap:
 
     @functools.cached_property
     def curves(self) -> tuple[Curve, ...]:
-        """Ranks of every parameter, levels of regions and TARP, by kind of data, and whether each is uniform."""
+        """Ranks of every parameter, levels of regions and TARP, by kind of data, each with a test of uniformity."""
         found = []
         for data, answers in self.answers.items():
             ranks = zip(self.parameter_names, answers.ranks.T, strict=True)
@@ -130,7 +130,7 @@ class CalibrationMap:
 
     @property
     def alarm_level(self) -> float:
-        """The p-value below which one curve is an alarm: 5 % for all curves of one kind of data together."""
+        """The p-value below which a curve is an alarm: 5 % divided among all curves of one kind of data."""
         return FALSE_ALARMS / (len(self.parameter_names) + 2)
 
     @property
@@ -139,7 +139,7 @@ class CalibrationMap:
         return tuple(curve for curve in self.curves if curve.alarm)
 
     def table(self) -> str:
-        """Coverages with their intervals, and the curves, as text."""
+        """Table of coverages with their intervals, and of the curves, as text."""
         width = max(12, *(len(data) + 2 for data in self.answers))
         lines = [f"{'data':<{width}}{'region':>8}{'covers':>9}{'95 % interval':>18}"]
         for each in self.coverage:
@@ -154,7 +154,7 @@ class CalibrationMap:
         return "\n".join(lines)
 
     def to_pandas(self) -> Any:
-        """Coverages and curves as a DataFrame with one row each; needs pandas."""
+        """DataFrame of coverages and curves with one row each; needs pandas."""
         rows: list[dict[str, Any]] = [
             {"kind": "coverage", "value": each.rate, **each._asdict(), "verdict": each.verdict}
             for each in self.coverage
@@ -165,17 +165,17 @@ class CalibrationMap:
         return data_frame(rows)
 
     def plot(self) -> "Figure":
-        """A figure: coverage against level, and the difference of every curve to the uniform one, with bands."""
+        """Figure of coverage against level, and of the difference of every curve from the uniform one, with bands."""
         from nsmbayes.diagnostics.figures import plot_calibration_map  # matplotlib is slow to import
 
         return plot_calibration_map(self)
 
     def explain(self) -> str:
-        """What the map says, in plain sentences."""
+        """Describe the map in plain sentences."""
         return "\n".join(textwrap.fill(part, 110) for part in self.paragraphs())
 
     def paragraphs(self) -> list[str]:
-        """The same, one string for each paragraph."""
+        """The sentences of `explain`, one string per paragraph."""
         parts = [
             f"{self.label}: {self.datasets:,} data sets of {self.n:,} observations, simulated with {self.source}. "
             f"{self.how}"
@@ -187,7 +187,7 @@ class CalibrationMap:
             elif answers.problems:
                 parts.append(f"There were {len(answers.problems)} warnings, the first: {answers.problems[0]}")
             if unsure := int((answers.converged == 0).sum()):
-                parts.append(f"{unsure} posteriors have not converged; they are counted all the same.")
+                parts.append(f"{unsure} posteriors have not converged; they are included.")
         if self.generalised:
             parts.append(
                 "Read the coverage first. This is a generalised posterior: its loss is not a log likelihood, its "

@@ -1,4 +1,4 @@
-"""Which simulator predicts the observations better: leave-one-out scores of posteriors of the same data."""
+"""Comparison of simulators by leave-one-out scores: how well their posteriors predict the same observations."""
 
 import textwrap
 from collections.abc import Callable, Mapping
@@ -24,42 +24,42 @@ from nsmbayes.priors import GaussianPrior, constrain_rows
 from nsmbayes.surrogates import Density
 
 _DRAWS = 1000
-_MOST = 10_000  # observations
-_MOST_REFITS = 20  # of a posterior without one observation
-_CLEAR = 2.0  # standard errors from which on a difference is called one
+_MOST = 10_000  # maximum number of observations
+_MOST_REFITS = 20  # maximum number of posteriors recomputed without one observation
+_CLEAR = 2.0  # a difference above this number of standard errors is called clear
 
 
 class Score(NamedTuple):
-    """How well a posterior predicts each observation from the others."""
+    """Leave-one-out score of a posterior: how well it predicts each observation from the others."""
 
     name: str
     each: Float[np.ndarray, " n"]
     """log of the average of q(x_i | theta) over the posterior without observation i."""
     k: Float[np.ndarray, " n"]
-    """Pareto k of the weights by which observation i was left out."""
+    """Pareto k of the importance weights for leaving out observation i."""
     unreliable: Int[np.ndarray, " j"]
-    """Observations that the draws could not leave out reliably, and that were not computed again."""
+    """Observations with unreliable importance weights, for which the posterior was not recomputed."""
     refitted: int
-    """Observations for which the posterior was computed again."""
+    """Number of observations for which the posterior was recomputed."""
     total: float
-    """Their weighted sum."""
+    """Weighted sum of `each`."""
     behind: float
-    """How much less than the best one."""
+    """Difference to the best total."""
     error: float
-    """Standard error of that difference; 0 for the best."""
+    """Standard error of `behind`; 0 for the best."""
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Simulators by how well they predict; made by `nsmbayes.diagnostics.compare`."""
+    """Leave-one-out scores of several simulators; built by `nsmbayes.diagnostics.compare`."""
 
     scores: tuple[Score, ...]
-    """The best first."""
+    """Scores in descending order, the best first."""
     counts: Float[np.ndarray, " n"]
-    """What each observation counts in the sums."""
+    """Squared weight of each observation in the sums."""
 
     def table(self) -> str:
-        """One line for each simulator, the best first."""
+        """Table with one line per simulator, the best first."""
         wide = max(10, *(len(shorten(each.name)) + 2 for each in self.scores))
         lines = [f"{'simulator':<{wide}}{'score':>10}{'behind':>9}{'se':>7}{'worst k':>9}{'unreliable':>12}"]
         for each in self.scores:
@@ -68,7 +68,7 @@ class Comparison:
         return "\n".join(lines)
 
     def to_pandas(self) -> Any:
-        """One row for each simulator, as a DataFrame; needs pandas."""
+        """DataFrame with one row per simulator; needs pandas."""
         names = ("name", "total", "behind", "error", "refitted")
         rows = [
             {name: getattr(each, name) for name in names}
@@ -78,7 +78,7 @@ class Comparison:
         return data_frame(rows)
 
     def explain(self) -> str:
-        """Which simulator predicts best, and how sure that is, in plain sentences."""
+        """Describe in plain sentences which simulator predicts best, and how certain this is."""
         best, *others = self.scores
         parts = [
             f"{shorten(best.name)} predicts best: {best.total:.1f} nats over observations that count as "
@@ -97,8 +97,8 @@ class Comparison:
                     "may be too high. Build the posterior without them to know."
                 )
         parts.append(
-            "Scores are those of the surrogates, whose errors count; weights, scatter and learning rates are those of "
-            "all observations; a simulator that predicts best may still be wrong."
+            "Scores include the errors of the surrogates; weights, scatter and learning rates are those of all "
+            "observations; a simulator that predicts best may still be wrong."
         )
         return "\n".join(textwrap.fill(escape(part), 110) for part in parts)
 
@@ -115,20 +115,20 @@ def compare(
     refit: bool = True,
     seed: int = 0,
 ) -> Comparison:
-    """Compare simulators by how well their posteriors of the same observations predict each from the others.
+    """Compare simulators: how well do their posteriors predict each observation from the others?
 
-    The score is sum_i w_i^2 log E q(x_i | theta), the expectation over the posterior without observation i, which comes
-    from reweighting the draws by exp(beta loss_i), with Pareto smoothing (PSIS).
+    The score is sum_i w_i^2 log E q(x_i | theta), with the expectation over the posterior without observation i. It is
+    computed by reweighting the draws by exp(beta loss_i), with Pareto smoothing (PSIS).
 
     Args:
-        posteriors: a posterior for each simulator by name, all of the same observations: those of NLE, NSM-Bayes,
+        posteriors: a posterior for each simulator by name, all of the same observations, from NLE, NSM-Bayes,
             NSM-Bayes-amortised, or NSM-Bayes-conj.
         densities: for posteriors without a normalised surrogate (NSM-Bayes-conj), by name: a trained NLE of the same
             simulator, or its density.
-        weights: w_i, what each observation is to count; by default the largest weight that any of the posteriors gives
-            it, so that what no simulator explains does not decide, and what one of them explains does.
-        refit: whether to compute the posterior again without observations that the draws cannot leave out reliably,
-            where it can (NSM-Bayes-conj, NSM-Bayes-amortised); for at most 20 of them.
+        weights: the weight w_i of each observation; by default the largest weight in any of the posteriors, so that
+            observations that no simulator explains have little effect, and those that at least one explains count.
+        refit: whether to recompute the posterior without an observation whose importance weights are unreliable, if
+            the method supports it (NSM-Bayes-conj, NSM-Bayes-amortised); for at most 20 observations.
         seed: for draws.
 
     Example:
@@ -189,8 +189,8 @@ _Left = tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Int[np.ndarray, 
 
 
 def _leave_each_out(posterior: Posterior, density: Density, refit: bool, seed: int) -> _Left:
-    """Scores of all observations, their k, those that cannot be relied on, and how many were computed again."""
-    again: Callable[[int], Float[np.ndarray, "draws d"]] | None = None  # draws without an observation
+    """Scores of all observations, Pareto k, unreliable observations, and the number of recomputed posteriors."""
+    again: Callable[[int], Float[np.ndarray, "draws d"]] | None = None  # returns draws without an observation
     if isinstance(posterior, ConjugatePosterior):
         x, theta = posterior.statistics.dequantised, posterior.sample((_DRAWS,), seed=seed)
         means, precisions = _without_each(posterior)

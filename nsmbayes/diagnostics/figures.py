@@ -10,7 +10,7 @@ from nsmbayes._internal.figures import ROLES, figure, styled
 from nsmbayes._internal.text import shorten
 from nsmbayes.diagnostics.uniformity import Band, band
 
-_KINDS = ((ROLES["clean"], "-"), (ROLES["outlier"], (0, (5, 1.5))))  # colours and lines of clean and other data
+_KINDS = ((ROLES["clean"], "-"), (ROLES["outlier"], (0, (5, 1.5))))  # colours and lines of clean and contaminated data
 
 
 @styled
@@ -64,7 +64,7 @@ def _steps(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ends(shared: Band, *, difference: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points, and the lower and upper end of a band there: of the curve, or of its difference to the uniform one."""
+    """Points, with the lower and upper end of a band there, for a curve or its difference from the uniform one."""
     points = np.concatenate([[0.0], shared.points, [1.0]])
     low, high = (np.concatenate([[0.0], side, [1.0]]) for side in (shared.low, shared.high))
     return (points, low - points, high - points) if difference else (points, low, high)

@@ -1,4 +1,4 @@
-"""The Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 l^2)), its length-scale l, and the distances built on it."""
+"""The Gaussian kernel k(x, y) = exp(-|x - y|^2 / (2 l^2)), its length-scale l, and distances based on it."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +7,8 @@ from scipy.spatial.distance import pdist
 
 from nsmbayes.errors import InputError
 
-_MEDIAN_POINTS = 2000  # enough for the median of pairwise distances; all pairs of more points would only cost memory
-_CHUNK = 10  # data sets whose kernel values stay in the processor's cache
+_MEDIAN_POINTS = 2000  # sufficient for the median of pairwise distances; more points would only need more memory
+_CHUNK = 10  # number of data sets whose kernel values fit into the processor's cache
 
 
 def gram(x: Float[Array, "n d"], y: Float[Array, "m d"], lengthscale: Float[Array, ""] | float) -> Float[Array, "n m"]:
@@ -46,7 +46,7 @@ def kernel_score(
 
 
 def mmd2(x: Float[Array, "n d"], y: Float[Array, "m d"], lengthscale: Float[Array, ""] | float) -> Float[Array, ""]:
-    """Squared maximum mean discrepancy of two samples, all pairs included (the V-statistic): not negative."""
+    """Squared maximum mean discrepancy of two samples, with all pairs (the V-statistic); never negative."""
     return mean_kernel(x, x, lengthscale) - 2 * mean_kernel(x, y, lengthscale) + mean_kernel(y, y, lengthscale)
 
 
@@ -55,7 +55,7 @@ def pairwise_mmd2(
 ) -> Float[np.ndarray, "m k"]:
     """`mmd2` between every data set and every target, in single precision.
 
-    In NumPy, whose exponential is several times faster here than the one that JAX compiles for a CPU.
+    In NumPy, because its exponential is several times faster here than that of JAX on a CPU.
     """
     centre = x.mean(axis=(0, 1))
     x, targets = (((sets - centre) / lengthscale).astype(np.float32) for sets in (x, targets))
@@ -86,7 +86,7 @@ def median_lengthscale(y: Float[np.ndarray, "n d"]) -> float:
 
 
 def kernel_lengthscale(y: Float[np.ndarray, "n d"], name: str, *, given: float | None = None) -> float:
-    """The length-scale that was given, or else the median heuristic on `y`, which error messages call `name`."""
+    """Return the length-scale `given`, or by default the median heuristic on `y`; error messages call `y` `name`."""
     if given is not None:
         return given
     scale = median_lengthscale(y)

@@ -1,4 +1,4 @@
-"""How far a posterior is from where it should be."""
+"""Metrics of posterior draws: maximum mean discrepancy, mean squared error, coverage."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ from nsmbayes.posteriors.empirical import Empirical
 def mmd2(y: Any, reference: Any, *, lengthscale: float | None = None) -> float:
     """Squared maximum mean discrepancy between two samples, with a Gaussian kernel exp(-|y - y'|^2 / (2 l^2)).
 
-    The V-statistic of the paper, with 1 / n_2^2 in its last term. The length-scale l is that of the median heuristic
-    on `reference` unless it is given.
+    This is the V-statistic of the paper, with 1 / n_2^2 in its last term. The default length-scale l is the median
+    heuristic on `reference`.
 
     Example:
         >>> import numpy as np
@@ -33,7 +33,7 @@ def mmd2(y: Any, reference: Any, *, lengthscale: float | None = None) -> float:
     given = checks.optional_positive(lengthscale, "lengthscale")
     scale = kernels.kernel_lengthscale(reference, "reference", given=given)
     a, b = jnp.asarray(y), jnp.asarray(reference)
-    # each mean by one compiled function: no table of differences in memory, and a sample and itself are exactly 0 apart
+    # one compiled function for each mean: no table of differences in memory, and exactly 0 for identical samples
     aa, ab, bb = (_mean_kernel(*pair, jnp.asarray(scale)) for pair in ((a, a), (a, b), (b, b)))
     return float(aa - 2 * ab + bb)
 

@@ -1,4 +1,4 @@
-"""How far observations lie from all simulations, before anything is inferred from them."""
+"""Distances of observations from all simulations, checked before inference."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,37 +14,37 @@ from nsmbayes.errors import InputError
 from nsmbayes.posteriors.predictive import column_labels
 
 MOST = 10_000
-"""Simulations that observations are compared with; of more, a random subset."""
+"""Maximum number of simulations to compare observations with; a random subset if there are more."""
 _NEIGHBOURS = 5
-_TAIL = 0.001  # fraction of the simulations that is farther from the others than a row which is inside
-_MANY = 0.5  # fraction of rows outside from which on the data as a whole are
-_FEWEST = 100  # simulations below which nothing can be said
+_TAIL = 0.001  # a row is inside if this fraction of the simulations is farther from the other simulations
+_MANY = 0.5  # if this fraction of the rows is outside, the data as a whole are outside
+_FEWEST = 100  # minimum number of simulations for the check
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How far each observation lies from all simulations. Made by `method.check(x)`."""
+    """Distance of each observation from all simulations. Built by `method.check(x)`."""
 
     distance: Float[np.ndarray, " n"]
-    """From each row to the nearest simulations, divided by the distance that one in a thousand simulations has to its
-    own: above 1 the row is outside."""
+    """Distance of each row from the nearest simulations, divided by the distance that only one in a thousand
+    simulations exceeds: above 1 the row is outside."""
     beyond: Float[np.ndarray, "n d_x"]
-    """How far each entry lies beyond the simulated range of its column, in robust standard deviations of the
-    simulations; 0 within."""
+    """Distance of each entry beyond the simulated range of its column, in robust standard deviations of the
+    simulations; 0 inside the range."""
     columns: tuple[str, ...]
     simulations: int
-    """How many it was compared with."""
+    """Number of simulations in the comparison."""
     source: str
-    """Where these come from: "simulations" or "surrogate"."""
+    """Source of the simulations: "simulations" or "surrogate"."""
 
     @property
     def outside(self) -> Bool[np.ndarray, " n"]:
-        """Which rows are farther from all simulations than nearly all of these are from each other."""
+        """Mask of rows that are farther from all simulations than nearly all simulations are from each other."""
         return (self.distance > 1) | (self.beyond > 0).any(axis=1)
 
     @property
     def verdict(self) -> str:
-        """In words: "inside", "inside but for k rows" or "outside all simulations"."""
+        """The result in words: "inside", "inside but for k rows" or "outside all simulations"."""
         count = int(self.outside.sum())
         if count == 0:
             return "inside"
@@ -53,7 +53,7 @@ class Reach:
         return f"inside but for {count:,} row{'s' * (count > 1)}"
 
     def explain(self) -> str:
-        """The verdict, and what it rests on."""
+        """The verdict, with the numbers behind it."""
         n, rows = len(self.distance), np.flatnonzero(self.outside)
         said = f"{self.verdict[0].upper()}{self.verdict[1:]}: {n:,} observations against {self.simulations:,} "
         said += "simulations." if self.source == "simulations" else "draws of the surrogate over the prior."
@@ -71,7 +71,7 @@ class Reach:
         return said + "."
 
     def as_json(self) -> dict[str, Any]:
-        """As plain numbers and text."""
+        """Convert to a JSON document of plain numbers and text."""
         return {
             "verdict": self.verdict,
             "explanation": self.explain(),
@@ -90,11 +90,11 @@ def reach(
     *,
     bounds: Float[np.ndarray, "2 d_x"] | None = None,
 ) -> Reach:
-    """How far each row of `x` lies from simulations. Call it as `method.check(x)`.
+    """Compute the distance of each row of `x` from simulations. Call it as `method.check(x)`.
 
-    Columns are standardised by median and median absolute deviation, with arcsinh for their tails, so that heavy tails
-    are no gaps. Distances are those to the fifth nearest simulation; on the side of the simulations, to the fifth
-    nearest other one. With `bounds`, the smallest and largest simulated values, `simulated` are draws of a surrogate.
+    Columns are standardised by median and median absolute deviation, with arcsinh for heavy tails. The distance of a
+    row is that to the fifth nearest simulation; it is compared with the distances of simulations to their fifth nearest
+    neighbours. If `bounds` (the smallest and largest simulated values) are given, `simulated` are draws of a surrogate.
 
     Example:
         >>> import numpy as np

@@ -1,11 +1,11 @@
-"""A learning rate at which regions hold the truth of simulated data sets as often as they say.
+"""Recalibration: a learning rate for which regions contain the truth of simulated data sets at their nominal level.
 
-A bootstrap sees the noise of the data, and held-out simulations the surrogate's error to first order. Data sets whose
-parameters are known see all of it: surrogate, weights, sampler. Their parameters are draws of a posterior; the method
-answers at the posterior's own learning rate; and the squared distance of the truth, in units of the squared radius of
-the region of level p, has a p quantile. Where that exceeds 1, the region is too small by so much, and the learning rate
-is divided by the largest of these numbers (for exchangeable data sets, regions that are enlarged so hold a further
-truth with probability p: a conformal correction).
+The bootstrap measures the noise of the data, and held-out simulations the surrogate's error to first order. Data sets
+with known parameters measure all errors: surrogate, weights, sampler. Their parameters are draws of a posterior, and
+the method builds their posteriors at the posterior's own learning rate. Consider the squared distance of the truth, in
+units of the squared radius of the region of level p, and its p quantile. If the quantile exceeds 1, the squared radius
+is too small by this factor, and the learning rate is divided by the largest factor over levels. (For exchangeable data
+sets, regions enlarged in this way contain the next truth with probability p: a conformal correction.)
 """
 
 import inspect
@@ -25,21 +25,21 @@ from nsmbayes.diagnostics.trials import simulate_trials
 from nsmbayes.errors import InputError
 from nsmbayes.posteriors import AmortisedPosterior, ConjugatePosterior, Posterior
 
-_FEWEST = 40  # data sets: of fewer, the 95 % quantile is the largest of them
+_FEWEST = 40  # minimum number of data sets: with fewer, the 95 % quantile is their maximum
 
 
 class Recalibration(NamedTuple):
-    """A posterior at another learning rate, and why."""
+    """A posterior at another learning rate, with the reason."""
 
     posterior: Posterior
-    """At the new learning rate; the one that was given, if its regions were wide enough."""
+    """The posterior at the new learning rate; the original posterior if its regions were large enough."""
     widening: float
-    """How much larger squared radii of its regions had to be, at least 1."""
+    """Factor by which the squared radii of its regions had to be increased, at least 1."""
     before: CalibrationMap
-    """The calibration at the posterior's own learning rate."""
+    """The calibration at the original learning rate."""
 
     def describe(self) -> str:
-        """In a sentence or two."""
+        """Describe the result in one or two sentences."""
         rates = ", ".join(f"{row.rate:.0%} ({row.data}, {row.level:.0%})" for row in self.before.coverage)
         said = f"On {len(self.before.theta)} data sets simulated with {self.before.source}, regions held the truth: "
         said += f"{rates}."
@@ -60,21 +60,21 @@ def recalibrate(
     seed: int = 0,
     progress: bool = True,
 ) -> Recalibration:
-    """The posterior, with a learning rate at which its regions hold the truth of simulated data sets.
+    """Recalibrate a posterior: lower its learning rate so that its regions contain the truth of simulated data sets.
 
-    As many observations as the posterior has are simulated at each of some draws of it. On two cores, 200 data
+    Data sets with as many observations as the posterior has are simulated at some of its draws. On two cores, 200 data
     sets of 100 observations take four to ten seconds with NSMBayesAmortised, one with NSMBayesConj, and minutes with
-    NSMBayes, which answers them one by one.
+    NSMBayes, which builds the posteriors one by one.
 
     Args:
-        method: the method that the posterior comes from.
-        posterior: what it gave for the observations.
-        simulator: a `JaxSimulator`, a `NumpySimulator` or a task. Without one the data sets come from the method's own
-            surrogate, whose error they then cannot show.
+        method: the method that built the posterior.
+        posterior: the posterior of the observations.
+        simulator: a `JaxSimulator`, a `NumpySimulator` or a task. By default the data sets come from the method's own
+            surrogate, and cannot show its error.
         datasets: number of data sets, at least 40.
-        contamination: as in `calibration`: the learning rate is then right for clean data sets and for contaminated.
-        fraction: the fraction of outliers of a task's contamination, if not its usual one.
-        seed: decides everything that is random.
+        contamination: as in `calibration`; the learning rate is then valid for both clean and contaminated data sets.
+        fraction: the fraction of outliers in a task's contamination, by default its usual one.
+        seed: for all random numbers.
         progress: whether to show a progress bar.
 
     Example:
@@ -105,7 +105,9 @@ def recalibrate(
     before = map_of(method, trials, kinds, beta=posterior.beta, batch=batch, seed=seed, progress=progress)
     wider = max(widening(answers.radii) for answers in before.answers.values())
     if not math.isfinite(wider):
-        raise InputError("The posteriors of simulated data sets are flat: draws lie on a plane, and hold no truth.")
+        raise InputError(
+            "The posteriors of simulated data sets are flat: draws lie on a plane, and no region contains the truth."
+        )
     beta = posterior.beta / wider
     coverages = [
         min(row.rate for row in before.coverage if row.level == LEVELS[-1]),
@@ -125,7 +127,7 @@ def recalibrate(
 
 
 def widening(radii: Float[np.ndarray, "k levels"]) -> float:
-    """By how much squared radii have to grow, at least 1, so that regions of all levels hold a further truth.
+    """Factor, at least 1, for squared radii such that regions of all levels contain the next truth at their level.
 
     Example:
         >>> normal = np.random.default_rng(0).standard_normal(9999)
@@ -139,7 +141,7 @@ def widening(radii: Float[np.ndarray, "k levels"]) -> float:
 
 
 def _at(posterior: Posterior, method: Any, result: CalibrationResult, seed: int) -> Posterior:
-    """The posterior at the learning rate that was found."""
+    """Return the posterior at the new learning rate."""
     if isinstance(posterior, AmortisedPosterior):
         return posterior.with_beta(result.beta, seed=seed, calibration=result)
     if isinstance(posterior, ConjugatePosterior):

@@ -1,4 +1,4 @@
-"""Data sets whose parameters are known, to try a method on: clean, and the same ones contaminated."""
+"""Data sets with known parameters to test a method: clean, and the same data sets contaminated."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from nsmbayes.simulators import as_simulator, sets_at
 from nsmbayes.surrogates import MixtureDensity
 
 Contaminated = Callable[[Float[np.ndarray, "n d_x"], np.random.Generator], Any]
-_STREAM = 7  # of the random numbers here: those that a seed means elsewhere are others
+_STREAM = 7  # stream of random numbers, different from those of other modules
 _OF_SURROGATE = (
     "the method's OWN SURROGATE, for want of a simulator: this map cannot see an error of the surrogate, which is the "
     "usual reason why posteriors are wrong. Pass `simulator`"
@@ -24,7 +24,7 @@ _OF_SURROGATE = (
 
 
 class Trials(NamedTuple):
-    """Parameters, a data set for each, and where the data sets come from."""
+    """Parameters, a data set for each, and the source of the data sets."""
 
     theta: Float[np.ndarray, "k d"]
     x: Float[np.ndarray, "k n d_x"]
@@ -46,7 +46,7 @@ def simulate_trials(
     seed: int,
     theta: Float[np.ndarray, "datasets d"] | None = None,
 ) -> Trials:
-    """Parameters of the prior, if none are given, and n observations at each of them."""
+    """Simulate n observations at each parameter; parameters are drawn from the prior if `theta` is None."""
     key_theta, key_x = jax.random.split(random_key(seed, _STREAM))
     if theta is None:
         theta = np.asarray(unconstrained(method.prior).distribution.sample(key_theta, (datasets,)))
@@ -86,7 +86,7 @@ def _from_surrogate(method: Any, theta: Float[np.ndarray, "k d"], n: int, seed: 
 
 
 def as_contamination(contamination: Any, simulator: Any, fraction: float | None) -> tuple[str, Any]:
-    """A name, and a function of a data set, its keys and a generator that contaminates it.
+    """Return the name of a contamination, and a function that contaminates a data set given its keys and a generator.
 
     `contamination` is a function (x, rng) -> x, one of a task's contaminations, or its name.
     """
@@ -118,7 +118,7 @@ def _of_task(contamination: Any, fraction: float | None) -> Any:
         if keys is None:
             raise InputError("`contamination` of a task needs its simulator: pass the task as `simulator`.")
         changed, is_outlier = contamination.contaminate(x, keys, fraction=share, rng=rng)
-        return np.where(is_outlier[:, None], changed, x)  # some simulate all rows anew, at the task's own parameters
+        return np.where(is_outlier[:, None], changed, x)  # some resimulate all rows, at the task's own parameters
 
     return contaminate
 
@@ -136,7 +136,7 @@ def _of_function(function: Contaminated) -> Any:
 
 @double_precision
 def contaminated_trials(trials: Trials, contaminate: Any, seed: int) -> Trials:
-    """The same data sets, each contaminated with random numbers of its own."""
+    """Return the same data sets, contaminated, each with its own random numbers."""
     k, n, _ = trials.x.shape
     keys = [None] * k if trials.keys is None else [trials.keys[i * n : (i + 1) * n] for i in range(k)]
     rngs = [np.random.default_rng([_STREAM, seed, i]) for i in range(k)]

@@ -1,4 +1,4 @@
-"""Whether numbers are uniform on [0, 1]: simultaneous bands for their empirical distribution function.
+"""Tests of uniformity on [0, 1], with simultaneous bands for the empirical distribution function.
 
 Säilynoja, Bürkner and Vehtari (2022), "Graphical test for discrete uniformity and its applications in goodness-of-fit
 evaluation and multiple sample comparison".
@@ -12,12 +12,12 @@ from jaxtyping import Float, Int
 from scipy import stats
 from scipy.special import gammaln
 
-_POINTS = 100  # at which the distribution function is compared, at most
-_HALVINGS = 25  # of an interval for the logarithm of gamma
+_POINTS = 100  # maximum number of points at which the distribution function is compared
+_HALVINGS = 25  # bisection steps for the logarithm of gamma
 
 
 class Band(NamedTuple):
-    """A region that the empirical distribution function of uniform numbers leaves with a known probability."""
+    """A band that the empirical distribution function of uniform numbers leaves with a known probability."""
 
     points: Float[np.ndarray, " k"]
     low: Float[np.ndarray, " k"]
@@ -38,7 +38,7 @@ def band(n: int, alarm: float) -> Band:
 
 
 def p_value(u: Float[np.ndarray, " n"]) -> float:
-    """The probability that n uniform numbers look less uniform somewhere than these do.
+    """The probability that n uniform numbers deviate at least as much from uniformity at some point as these do.
 
     Example:
         >>> import numpy as np
@@ -54,13 +54,13 @@ def p_value(u: Float[np.ndarray, " n"]) -> float:
 
 
 def evaluation_points(n: int) -> Float[np.ndarray, " k"]:
-    """Where the distribution function of n numbers is compared."""
+    """The points at which the distribution function of n numbers is compared."""
     k = min(n, _POINTS)
     return np.arange(1, k) / k
 
 
 def inside_probability(n: int, gamma: float) -> float:
-    """The probability that n uniform numbers stay inside all pointwise bands of level 1 - gamma, exactly.
+    """The exact probability that n uniform numbers stay inside all pointwise bands of level 1 - gamma.
 
     The counts at successive points are a Markov chain: given that a of n numbers are below z, each of the others is
     below z' with probability (z' - z) / (1 - z).
@@ -98,7 +98,7 @@ def _tails(n: int) -> tuple[Float[np.ndarray, "k counts"], Float[np.ndarray, "k 
 
 @functools.lru_cache(maxsize=256)
 def _gamma(n: int, alarm: float) -> float:
-    """The largest gamma with which n uniform numbers leave the bands with probability at most `alarm`."""
+    """The largest gamma such that n uniform numbers leave the bands with probability at most `alarm`."""
     low, high = np.log(alarm) - 12.0, np.log(alarm)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -1,8 +1,8 @@
-"""Whether simulations fail, as a function of theta: a classifier, and posteriors corrected by it.
+"""Failures of simulations as a function of theta: a classifier, and posteriors corrected with it.
 
-A network that learns from the simulations that did not fail learns p(x | theta, valid). Observations are there, so that
-each of them says that theta can produce one: the likelihood of n observations is that of the network times
-P(valid | theta)^n. Without this factor a posterior is biased towards parameters that often fail.
+A network trained on the simulations that did not fail learns p(x | theta, valid). Each existing observation shows that
+theta can produce a valid one, so the likelihood of n observations is that of the network times P(valid | theta)^n.
+Without this factor a posterior is biased towards parameters that often fail.
 """
 
 import functools
@@ -26,8 +26,8 @@ from nsmbayes.posteriors import Posterior, StoredPosterior
 from nsmbayes.robustness import Certificate, Check
 from nsmbayes.simulators.campaigns import Campaign
 
-_MOST_ROWS = 200_000  # more would not change a classifier of this size
-_FEWEST = 10  # rows that failed, from which on there is something to learn
+_MOST_ROWS = 200_000  # more rows would not change a classifier of this size
+_FEWEST = 10  # minimum number of failed rows to train a classifier
 _HELD_OUT = 0.2
 _HIDDEN, _DEPTH = 32, 2
 _STEPS, _BATCH, _RATE = 2000, 512, 3e-3
@@ -36,16 +36,16 @@ _CHAINS, _DRAWS = 4, 2500
 
 @dataclass(frozen=True, eq=False)
 class Validity:
-    """P(valid | theta): how likely a simulation is not to fail. Made by `nsmbayes.diagnostics.validity`."""
+    """P(valid | theta), the probability that a simulation does not fail. Built by `nsmbayes.diagnostics.validity`."""
 
     network: eqx.nn.MLP | None
-    """Log odds of standardised theta; None if failures do not depend on theta, as far as can be seen."""
+    """Log odds of standardised theta; None if no dependence of failures on theta was found."""
     centre: Float[np.ndarray, " d"]
     scale: Float[np.ndarray, " d"]
     rate: float
-    """The fraction of rows that are valid."""
+    """The fraction of valid rows."""
     gain: float
-    """Log probability of a held-out row's status, minus that by the rate alone, in nats."""
+    """Mean log probability of a held-out row's status, minus that given by the rate alone, in nats."""
 
     @double_precision
     def log_prob(self, theta: Any) -> Float[np.ndarray, " k"]:
@@ -56,19 +56,19 @@ class Validity:
         return np.asarray(_log_valid(self.network, jnp.asarray((theta - self.centre) / self.scale)))
 
     def describe(self) -> str:
-        """One sentence."""
+        """Describe the result in one sentence."""
         if self.network is None:
-            return f"{self.rate:.2%} of the rows are valid, and no parameter tells which: nothing has to be corrected."
+            return f"{self.rate:.2%} of the rows are valid; no dependence on theta found: nothing has to be corrected."
         return (
             f"{self.rate:.2%} of the rows are valid. Which ones depends on theta: a classifier is better than this "
             f"rate by {self.gain:.2g} nats per held-out row."
         )
 
     def correct(self, posterior: Posterior, *, seed: int = 0) -> Posterior:
-        """`posterior` times P(valid | theta)^n, n its number of observations, by reweighting its draws.
+        """Multiply `posterior` by P(valid | theta)^n, n its number of observations, by reweighting its draws.
 
-        What comes back knows its draws, weights and warnings, and no network. It is not certified: bounds are those of
-        the posterior before. `ConvergenceError` if the two are so far apart that no weights can bridge it.
+        The result has draws, weights and warnings, but no network. It is not certified, because bounds are those of the
+        uncorrected posterior. Raises `ConvergenceError` if the correction is too strong for importance weights.
         """
         posterior = checks.instance(posterior, "posterior", Posterior, "what build_posterior returned")
         draws = posterior.chains(_DRAWS, _CHAINS, checks.integer(seed, "seed")).reshape(-1, len(posterior.mean))
@@ -91,7 +91,7 @@ class Validity:
         certificate = Certificate(theorem="no theorem", checks={"A4": Check(False, why)})
         try:
             centre = posterior.location_scatter
-        except InputError:  # tied data have none
+        except InputError:  # tied data have no location and scatter
             centre = None
         return StoredPosterior(
             posterior.provenance._replace(certify=functools.partial(_kept, certificate), judge=None),
@@ -113,7 +113,7 @@ class Validity:
 
 
 def _kept(certificate: Certificate, _: Posterior) -> Certificate:
-    """A certificate, as the function that certifies."""
+    """Return the given certificate; stands in for the function that certifies."""
     return certificate
 
 
@@ -122,8 +122,8 @@ def validity(campaign: Campaign | str, *, seed: int = 0) -> Validity:
     """Learn from a campaign which parameters make its simulator fail.
 
     Args:
-        campaign: what `nsmbayes.simulate` returned, or its folder. At most 200,000 rows are used.
-        seed: for the network, and for the fifth of the rows that is held out.
+        campaign: the campaign that `nsmbayes.simulate` returned, or its folder. At most 200,000 rows are used.
+        seed: for the network, and for the choice of held-out rows (a fifth).
 
     Example:
         >>> import tempfile
@@ -174,7 +174,7 @@ def _log_valid(network: eqx.nn.MLP, t: Float[Array, "m d"]) -> Float[Array, " m"
 
 @eqx.filter_jit
 def _train(t: Float[Array, "m d"], valid: Bool[Array, " m"], key: PRNGKeyArray) -> eqx.nn.MLP:
-    """A network by the cross entropy."""
+    """Train a classifier by cross entropy."""
     start, batches = jax.random.split(key)
     network = eqx.nn.MLP(t.shape[1], "scalar", _HIDDEN, _DEPTH, activation=jnp.tanh, key=start)
     optimiser = optax.adam(optax.cosine_decay_schedule(_RATE, _STEPS))

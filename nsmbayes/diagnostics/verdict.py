@@ -1,15 +1,16 @@
-"""Outliers, or a wrong simulator? The bulk of the data against what the simulator makes of the posterior.
+"""Outliers, or a wrong simulator? A test of the bulk of the data against posterior predictive draws.
 
 Data and predictive draws are compared by weighted distribution functions F in several views: columns, pairs of columns
-and the distance from the centre, each at 31 quantiles. An observation counts by its weight, a draw by the weight that
-it would have at its place: what is compared is the bulk. With r = F_data - F_model, divided by its standard deviation
-at each place (Anderson and Darling 1954), the statistic is the mean of r^2 over places and views.
+and the distance from the centre, each at 31 quantiles. An observation counts with its weight, and a draw with the
+weight of an observation with the same value, so that the test compares the bulk. With r = F_data - F_model, divided by
+its standard deviation at each point (Anderson and Darling 1954), the statistic is the mean of r^2 over points and
+views.
 
-The posterior was fitted to the data, and so r is small along every direction in which parameters move F: comparing with
-fresh draws would find next to nothing. So these directions, found by regression on the parameters of the predictive
-data sets, are projected out of r, of the data and of every predictive data set alike: what is left is what no parameter
-changes, to first order. Under the null hypothesis the statistic is that of predictive data sets of the same size, each
-with location, scatter and weights of its own.
+The posterior was fitted to the data, so r is small along every direction in which parameters change F, and a comparison
+with independent draws would have almost no power. These directions are found by regression on the parameters of the
+predictive data sets, and projected out of r, both for the data and for every predictive data set. The remainder is what
+no change of parameters explains, to first order. The null distribution of the statistic is that of predictive data sets
+of the same size, each with its own location, scatter and weights.
 """
 
 from collections.abc import Callable
@@ -41,26 +42,26 @@ from nsmbayes.scatter import fit_location_scatter, mcd_batch
 from nsmbayes.weights import Weight
 
 LEVEL = 0.03
-"""The p-value up to which the bulk is called unlike the simulator: about the rate of false alarms."""
+"""Significance level of the test of the bulk: approximately the rate of false alarms."""
 MOST_ROWS = 500
-"""Rows that are compared: of more, a random subset."""
-_REPLICATES = 199  # predictive data sets
-_FEWEST = 20  # rows of the bulk below which nothing is said
-_NO_BULK = 1 / 3  # share of rows distrusted, beyond what the model has itself, from which on there is no bulk
-_CROWD, _HALF = 0.02, 0.5  # share of rows distrusted for their number that is no chance; factor below which one is
-_CHANCE = 0.95  # quantile of the number of low weights that predictive data sets have
-_STARTS, _ROWS_PER_COLUMN = 2, 5  # of the robust scatter of predictive data sets
-_POOL = 4000  # predictive draws that stand for the model
-_RADII: np.ndarray = np.sinh(np.linspace(0, np.arcsinh(1e8), 8192))  # at which a weight is tabulated
-_MEANINGFUL = 1e-6  # of the largest direction in which parameters move the data
+"""Maximum number of rows in the comparison; a random subset if there are more."""
+_REPLICATES = 199  # number of predictive data sets
+_FEWEST = 20  # minimum number of rows in the bulk for the test
+_NO_BULK = 1 / 3  # if this fraction of rows more than expected from the model has low weights, there is no bulk
+_CROWD, _HALF = 0.02, 0.5  # fraction of excess rows that is not due to chance; excess rows have a smaller factor
+_CHANCE = 0.95  # quantile of the number of low weights in predictive data sets
+_STARTS, _ROWS_PER_COLUMN = 2, 5  # for the robust scatter of predictive data sets
+_POOL = 4000  # number of predictive draws that represent the model
+_RADII: np.ndarray = np.sinh(np.linspace(0, np.arcsinh(1e8), 8192))  # radii at which a weight is tabulated
+_MEANINGFUL = 1e-6  # smaller directions of parameter changes, relative to the largest, are ignored
 
 
 class _Incomparable(Exception):
-    """Why the bulk cannot be compared with predictive draws."""
+    """Raised if the bulk cannot be compared with predictive draws; the message gives the reason."""
 
 
 class Outcome(Enum):
-    """What the data look like, in words."""
+    """The outcome of the test, in words."""
 
     CONSISTENT = "consistent"
     CONSISTENT_BUT = "consistent but for some rows"
@@ -70,21 +71,21 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether the bulk of the data looks like the simulator, and which rows do not belong to it."""
+    """Whether the bulk of the data is consistent with the simulator, and which rows do not belong to the bulk."""
 
     outcome: Outcome
     reason: str
-    """What it rests on, in a sentence or two."""
+    """The reason for the outcome, in one or two sentences."""
     p_value: float
-    """How often predictive data sets fit at most as well; NaN if that was not asked."""
+    """Fraction of predictive data sets that fit no better than the data; NaN if there was no comparison."""
     rows: Int[np.ndarray, " k"]
-    """The rows with a weight below 0.1; if there are no more than the model lets expect, those that are too many."""
+    """The rows with a weight below 0.1; if these are not more than the model predicts, only the excess rows."""
     column_p_values: dict[str, float]
-    """The same for each column alone."""
+    """The p-value of each column alone."""
     off: tuple[str, ...]
-    """The columns, or pairs of them, in which the bulk is off; empty unless it is."""
+    """The columns, or pairs of columns, in which the bulk differs from the model; empty if it does not."""
     source: str
-    """"simulator" or "surrogate": where the predictive draws come from."""
+    """Source of the predictive draws: "simulator" or "surrogate"."""
 
     def __str__(self) -> str:
         return self.explain()
@@ -97,11 +98,11 @@ class Verdict:
         return self.outcome.value
 
     def explain(self) -> str:
-        """The outcome and what it rests on."""
+        """The outcome with its reason."""
         return f"{self.verdict[0].upper()}{self.verdict[1:]}. {self.reason}"
 
     def as_json(self) -> dict[str, Any]:
-        """As plain numbers and text."""
+        """Convert to a JSON document of plain numbers and text."""
         return {
             "outcome": self.outcome.name.lower(),
             "verdict": self.verdict,
@@ -118,8 +119,8 @@ class Verdict:
 def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verdict:
     """Outliers, or a wrong simulator? Call it as `posterior.verdict(simulator)`.
 
-    Without `simulator` the surrogate stands in for it, and its errors count as the simulator's. With it, the simulator
-    is called about 200 times as often as there are rows, at most 100,000 times.
+    By default the surrogate replaces the simulator, and its errors count as errors of the simulator. A `simulator` is
+    called about 200 times for each row, at most 100,000 times in total.
 
     Example:
         >>> import numpy as np
@@ -145,7 +146,7 @@ def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verd
         return _unasked(Outcome.UNKNOWN, low, source, str(error))
     expected = float(np.quantile(found.low, _CHANCE))
     factor = posterior.factor_by_number()
-    crowd = low[:0] if factor is None else low[factor.values[low] < _HALF]  # predictive data sets have hardly any
+    crowd = low[:0] if factor is None else low[factor.values[low] < _HALF]  # rare in predictive data sets
     beyond = len(low) / posterior.n - found.low.mean()
     outcome, reason, off = Outcome.CONSISTENT, found.describe(), ()
     if found.p_value <= LEVEL:
@@ -163,7 +164,7 @@ def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verd
         outcome, low = Outcome.CONSISTENT_BUT, crowd
         reason += " There are more rows like these than the model explains."
     if outcome is Outcome.CONSISTENT and len(low):
-        reason += f" {len(low):,} rows have a weight below {LOW_WEIGHT}: no more than the model itself lets expect."
+        reason += f" {len(low):,} rows have a weight below {LOW_WEIGHT}: no more than the model itself predicts."
     return Verdict(
         outcome=outcome,
         reason=reason,
@@ -176,27 +177,27 @@ def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verd
 
 
 def _unasked(outcome: Outcome, low: np.ndarray, source: Source, why: str) -> Verdict:
-    """The verdict where nothing was compared."""
+    """The verdict without a comparison."""
     nothing: dict[str, Any] = {"p_value": float("nan"), "column_p_values": {}, "off": ()}
     return Verdict(outcome=outcome, reason=why, rows=low, source=source.name, **nothing)
 
 
 class _Compared(NamedTuple):
-    """The bulk beside predictive data sets."""
+    """Comparison of the bulk with predictive data sets."""
 
     p_value: float
     view_p_values: Float[np.ndarray, " views"]
     sizes: Float[np.ndarray, " views"]
-    """The mean square of `left`, in units of that of predictive data sets."""
+    """The mean square of `left`, relative to that of predictive data sets."""
     low: Float[np.ndarray, " b"]
-    """The share of low weights in each predictive data set."""
+    """The fraction of low weights in each predictive data set."""
     views: Views
     names: tuple[str, ...]
     places: Float[np.ndarray, "views grid"]
     observed: Float[np.ndarray, "views grid"]
     """The distribution of the data in each view."""
     left: Float[np.ndarray, "views grid"]
-    """What no parameter explains of its difference to the model's, in standard deviations of one observation."""
+    """Difference from the model that no parameter explains, in standard deviations of one observation."""
     source: str
 
     def describe(self) -> str:
@@ -204,7 +205,7 @@ class _Compared(NamedTuple):
         return f"Bulk against draws of the {self.source}: {says}."
 
     def off(self) -> tuple[str, ...]:
-        """The columns that are off, or the pairs if one of these is off most; or all together."""
+        """The columns that differ most from the model, or the pairs if a pair differs most, or all columns together."""
         order = np.argsort(-self.sizes, kind="stable")
         kind = len(self.views.columns[order[0]])
         if kind == len(self.names) > 2:
@@ -217,7 +218,7 @@ class _Compared(NamedTuple):
         return " and ".join(shorten(self.names[j]) for j in columns)
 
     def worst(self) -> str:
-        """Where a column is off most, in numbers; of pairs only the names."""
+        """Describe the largest difference from the model, with numbers for a column; only names for pairs."""
         j = int(self.sizes.argmax())
         if j >= len(self.names):
             return f"Off: {', '.join(self.off())}."
@@ -238,17 +239,17 @@ def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, "
     some = np.sort(rng.permutation(len(x))[:MOST_ROWS])
     x, weights, d = x[some], weights[some], x.shape[1]
     if weights.sum() < _FEWEST:
-        raise _Incomparable(f"The bulk is worth {weights.sum():.0f} rows: too few to be compared with a simulator.")
+        raise _Incomparable(f"The weights sum to {weights.sum():.0f} rows: too few to be compared with a simulator.")
     location, scatter, weight = _frame(posterior)
     views, radial = Views.of(location, scatter), _tabulated(weight)
     theta = posterior.sample((_REPLICATES,), seed=seed)
-    # as many rows as the bulk seems to have: those of the data, if the weights of the model's own rows are as large
+    # number of rows of the bulk: that of the data, if the weights of simulated rows are as large
     first = source.draw(theta, _POOL // _REPLICATES, seed)
     share = radial(views.distance(first)).mean()
     rows = int(min(len(x), max(_FEWEST, round(weights.sum() / max(share, 1e-3)))))
     sets = source.draw(theta, rows, seed + 1)
     if not np.isfinite(sets).all():
-        raise _Incomparable("Predictive draws are not finite: the posterior lies where the surrogate is of no use.")
+        raise _Incomparable("Predictive draws are not finite: the surrogate is not valid where the posterior lies.")
     pool = sets.reshape(-1, d)[rng.permutation(sets.shape[0] * rows)[:_POOL]]
     own, of_pool = _refitted(sets, pool, (location, scatter), radial, seed)
     weights_pool, scores = radial(views.distance(pool)), np.sqrt(LEVELS * (1 - LEVELS))
@@ -273,7 +274,7 @@ def _compared(posterior: Posterior, source: Source, weights: Float[np.ndarray, "
 
 
 def _frame(posterior: Posterior) -> tuple[np.ndarray, np.ndarray, Weight | None]:
-    """Location, scatter and weight of the data; where all rows count alike, of a robust fit of their own."""
+    """Location, scatter and weight of the data; location and scatter are refitted if all rows have the same weight."""
     weighting = posterior.weighting
     if weighting is not None and weighting.weight.decays:
         centre = weighting.centre
@@ -286,7 +287,7 @@ def _frame(posterior: Posterior) -> tuple[np.ndarray, np.ndarray, Weight | None]
 
 
 def _tabulated(weight: Weight | None) -> Callable[[np.ndarray], np.ndarray]:
-    """A weight as a function of distances of any shape, without compiling for each."""
+    """Tabulate a weight, as a function of distances of any shape, without a compilation for each shape."""
     if weight is None:
         return np.ones_like
     values = np.sqrt(np.asarray(jax.vmap(weight.squared)(jnp.asarray(_RADII))[0]))
@@ -300,9 +301,9 @@ def _refitted(
     radial: Callable[[np.ndarray], np.ndarray],
     seed: int,
 ) -> tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b m"]]:
-    """Weights of predictive data sets, each with its own location and scatter; and those of other rows by them.
+    """Weights of predictive data sets, each with its own location and scatter, and weights of `pool` for each of them.
 
-    Of data sets too small for that, or tied, location and scatter are those of the data.
+    Data sets that are too small, or tied, use the location and scatter of the data.
     """
     b, n, d = sets.shape
     locations, scatters = np.tile(start[0], (b, 1)), np.tile(start[1], (b, 1, 1))
@@ -322,7 +323,7 @@ def _refitted(
 def _without_parameters(
     left: Float[np.ndarray, "views grid"], null: Float[np.ndarray, "b views grid"], theta: Float[np.ndarray, "b d"]
 ) -> tuple[Float[np.ndarray, "views grid"], Float[np.ndarray, "b views grid"]]:
-    """Differences without what a change of the parameters makes, found by regression over predictive data sets."""
+    """Project out the effect of parameter changes from differences, by regression over predictive data sets."""
     spread = np.maximum(theta.std(axis=0), 1e-300)
     design = np.column_stack([np.ones(len(theta)), (theta - theta.mean(axis=0)) / spread])
     flat = null.reshape(len(null), -1)

@@ -1,4 +1,4 @@
-"""Data sets in views, one number per row: columns, pairs of columns and the distance, by weighted distributions."""
+"""One-dimensional views of data sets (columns, pairs of columns, distance), and their weighted distributions."""
 
 from itertools import combinations, pairwise
 from typing import NamedTuple
@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 GRID = 31
-"""Places at which distribution functions are compared."""
-_ALL_PAIRS = 10  # columns up to which every pair is a view; of more, only neighbours are
+"""Number of points at which distribution functions are compared."""
+_ALL_PAIRS = 10  # with more columns, only pairs of neighbours are views
 LEVELS: Float[np.ndarray, " grid"] = (np.arange(GRID) + 0.5) / GRID
 
 
@@ -19,11 +19,11 @@ class Views(NamedTuple):
     directions: Float[np.ndarray, "linear d"]
     inverse: Float[np.ndarray, "d d"]
     columns: tuple[tuple[int, ...], ...]
-    """The columns that each view looks at."""
+    """The columns of each view."""
 
     @classmethod
     def of(cls, location: Float[np.ndarray, " d"], scatter: Float[np.ndarray, "d d"]) -> "Views":
-        """For a robust location and scatter: every column, sum and difference of every pair, and the distance."""
+        """Build the views for a robust location and scatter: columns, sums and differences of pairs, and distance."""
         d, scale = len(location), np.sqrt(np.diag(scatter))
         correlation = scatter / np.outer(scale, scale)
         rows = list(np.eye(d))
@@ -43,7 +43,7 @@ class Views(NamedTuple):
         return len(self.columns)
 
     def at(self, view: int, x: Float[np.ndarray, "*sets d"]) -> Float[np.ndarray, "*sets"]:
-        """One number for each row."""
+        """The value of each row in a view."""
         if view < len(self.directions):
             return (x - self.location) @ self.directions[view]
         return self.distance(x)
@@ -54,7 +54,7 @@ class Views(NamedTuple):
 
 
 def weighted_quantiles(z: Float[np.ndarray, " m"], weights: Float[np.ndarray, " m"]) -> Float[np.ndarray, " grid"]:
-    """The values below which the fractions `LEVELS` of the weight lie."""
+    """Weighted quantiles of z at `LEVELS`."""
     order = np.argsort(z)
     reached = np.cumsum(weights[order]) / weights.sum()
     return z[order][np.minimum(np.searchsorted(reached, LEVELS), len(z) - 1)]
@@ -63,7 +63,7 @@ def weighted_quantiles(z: Float[np.ndarray, " m"], weights: Float[np.ndarray, " 
 def shared_distributions(
     z: Float[np.ndarray, " m"], weights: Float[np.ndarray, "b m"], places: Float[np.ndarray, " grid"]
 ) -> Float[np.ndarray, "b grid"]:
-    """`distributions` of the same rows, weighted in several ways."""
+    """`distributions` of the same rows for several vectors of weights."""
     below = (z[:, None] < places).astype(float)
     return weights @ below / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
 
@@ -71,7 +71,7 @@ def shared_distributions(
 def distributions(
     z: Float[np.ndarray, "b n"], weights: Float[np.ndarray, "b n"], places: Float[np.ndarray, " grid"]
 ) -> Float[np.ndarray, "b grid"]:
-    """The fraction of the weight of each data set that lies below each of some places."""
+    """Fraction of the weight of each data set below each place: the weighted distribution function."""
     bins = len(places) + 1
     index = np.searchsorted(places, z, side="right") + bins * np.arange(len(z))[:, None]
     found = np.bincount(index.ravel(), weights.ravel(), minlength=bins * len(z)).reshape(len(z), bins)

@@ -1,5 +1,5 @@
-"""Experiments: what is run (`spec`, `catalogue`), how (`runner`), what comes of it (`results`, `store`), and the tables
-and figures that show it (`render`)."""
+"""Experiments: specification (`spec`, `catalogue`), execution (`runner`), results (`results`, `store`), and tables and
+figures (`render`)."""
 
 from nsmbayes.errors import FailedRepeatsError
 from nsmbayes.experiments.method_cache import Effort

@@ -1,4 +1,4 @@
-"""The experiments of the paper, and others."""
+"""The experiments of the paper, and additional ones."""
 
 from dataclasses import replace
 from typing import Any
@@ -199,7 +199,7 @@ EXPERIMENTS = {
 
 
 def get(name: str) -> Experiment:
-    """The experiment called `name`."""
+    """Return the experiment called `name`; raise `InputError` if there is none."""
     if name not in EXPERIMENTS:
         raise InputError(f"There is no experiment {name!r}; there are: {', '.join(EXPERIMENTS)}, and all.")
     return EXPERIMENTS[name]

@@ -1,4 +1,4 @@
-"""Where groups of repeats are run: in several processes, or on a Dask cluster."""
+"""Execution of groups of repeats in several processes, or on a Dask cluster."""
 
 import contextlib
 import multiprocessing
@@ -16,13 +16,13 @@ from nsmbayes.errors import FailedRepeatsError, InputError
 Group = TypeVar("Group")
 Done = TypeVar("Done")
 
-_ATTEMPTS = 3  # at what killed a process
+_ATTEMPTS = 3  # maximum number of attempts if worker processes are killed
 
 
 def in_processes(work: Callable[[Group], Done], groups: Sequence[Group], workers: int) -> Iterator[Done]:
-    """What `work` makes of each group, in the order in which they are finished, by processes that share the cores.
+    """Yield the result of `work` for each group, in the order of completion, from processes that share the cores.
 
-    If a process is killed, as a system without memory does, what was not finished is started again in new ones.
+    If a process is killed, e.g. by a system without memory, unfinished groups are started again in new processes.
     """
     left = list(groups)
     for _ in range(_ATTEMPTS):
@@ -52,13 +52,13 @@ def _in_one_pool(work: Callable[[Group], Done], groups: Sequence[Group], workers
         for future in as_completed(futures):
             yield futures[future], future.result()
     finally:
-        writer.close()  # workers end at once, also those that have not finished
+        writer.close()  # all workers end immediately, including unfinished ones
         pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that are started within do not hear Ctrl-C, which a terminal sends to all: their parent decides."""
+    """Processes started inside ignore Ctrl-C, which a terminal sends to all processes: their parent handles it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -70,7 +70,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _settle(places: Any, workers: int, reader: Connection) -> None:
-    """Take this process's share of the cores, and end when the parent closes the other end of `reader`, or dies."""
+    """Pin this process to its share of the cores, and end it when the parent dies or closes its end of `reader`."""
     place = places.get()
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -86,9 +86,9 @@ def _settle(places: Any, workers: int, reader: Connection) -> None:
 
 
 def on_dask(work: Callable[[Group], Done], groups: Sequence[Group], address: str, workers: int) -> Iterator[Done]:
-    """What `work` makes of each group, in the order in which they are finished, by the workers of a Dask cluster.
+    """Yield the result of `work` for each group, in the order of completion, from the workers of a Dask cluster.
 
-    `address` is that of its scheduler, or "local" for a cluster of `workers` processes on this machine.
+    `address` is that of the scheduler, or "local" for a cluster of `workers` processes on this machine.
     """
     try:
         import distributed
@@ -113,20 +113,20 @@ def on_dask(work: Callable[[Group], Done], groups: Sequence[Group], address: str
             "runs are missing, all others are saved. Start it again, and run with --resume."
         ) from error
     finally:
-        with contextlib.suppress(OSError, CancelledError):  # of a scheduler that is gone
+        with contextlib.suppress(OSError, CancelledError):  # raised if the scheduler is gone
             client.close(timeout=5)
         if cluster is not None:
             cluster.close()
 
 
 def local_cluster(workers: int) -> Any:
-    """A Dask cluster of processes on this machine, which nobody else can reach: loopback only, and no dashboard."""
+    """Start a Dask cluster of processes on this machine, accessible only locally: loopback only, and no dashboard."""
     import distributed
 
     return distributed.LocalCluster(
         n_workers=workers,
         threads_per_worker=1,
         host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",  # of metrics; without it a fixed port is used, which may be taken
+        dashboard_address="127.0.0.1:0",  # for metrics; the default is a fixed port, which may be in use
         scheduler_kwargs={"dashboard": False},
     )

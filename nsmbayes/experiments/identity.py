@@ -1,4 +1,4 @@
-"""The identity behind the noise levels, in numbers: without a weight, the loss over many levels is the likelihood.
+"""Numerical check of the identity behind the noise levels: the unweighted loss over many levels is the likelihood.
 
 On the Gaussian task everything can be computed without training or sampling: the density itself is the surrogate, and
 posteriors are sums over a grid of theta.
@@ -34,12 +34,12 @@ class ExactGaussian(MixtureDensity):
     scale_theta: Standardiser
 
     def mixture(self, t: Float[Array, " 2"]) -> GaussianMixture:
-        """The one component."""
+        """The mixture with one component."""
         return GaussianMixture(jnp.zeros(1, t.dtype), t[:1, None], jnp.exp(2 * t[1:, None, None]))
 
 
 def exact_gaussian() -> ExactGaussian:
-    """The exact density, in the units of the task."""
+    """Build the exact density, in the units of the task."""
     return ExactGaussian(*(Standardiser(jnp.zeros(d), jnp.ones(d), asinh=False) for d in (1, 2)))
 
 
@@ -52,16 +52,16 @@ class GridPosterior(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How one posterior differs from another, in units of the other."""
+    """Difference of one posterior from another, in units of the other."""
 
     mean_sds: float
     """Mahalanobis distance of the means: standard deviations in the direction in which they differ most."""
     covariance_ratios: tuple[float, float]
-    """Least and largest ratio of variances over all directions."""
+    """Smallest and largest ratio of variances over all directions."""
 
 
 def gaussian_grid(x: Any, *, points: int = 41, reach: float = 7.0) -> Float[np.ndarray, "points2 2"]:
-    """`points` x `points` values of (mu, log sigma), to `reach` standard errors around the most likely one."""
+    """A grid of `points` x `points` values of (mu, log sigma), within `reach` standard errors of the maximum."""
     x = checks.matrix(x, "x", width=1, min_rows=2)
     points = checks.integer(points, "points", at_least=2)
     steps, sd = np.linspace(-reach, reach, points), x.std()
@@ -70,7 +70,7 @@ def gaussian_grid(x: Any, *, points: int = 41, reach: float = 7.0) -> Float[np.n
 
 
 def grid_posterior(loss: Loss, prior: GaussianPrior, grid: Float[np.ndarray, "points 2"]) -> GridPosterior:
-    """Moments by the trapezoidal rule, which is exact to many digits for a density that vanishes at the edges."""
+    """Moments on a grid by the trapezoidal rule, which is very accurate for a density that vanishes at the edges."""
     losses = map_rows(_loss_at, grid, loss)
     logs = prior.log_prob(grid) - losses
     weights = np.exp(logs - logs.max())
@@ -84,7 +84,7 @@ def _loss_at(theta, loss):
 
 
 def difference(ours: Any, other: Any) -> Difference:
-    """`ours` against `other`; anything with `mean` and `covariance`.
+    """Compare `ours` with `other`; both are objects with `mean` and `covariance`.
 
     Example:
         >>> from nsmbayes import GaussianPrior

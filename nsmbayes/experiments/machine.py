@@ -1,4 +1,4 @@
-"""The machine that a measurement was made on."""
+"""Facts about the machine of a measurement."""
 
 import os
 import platform
@@ -29,7 +29,7 @@ def facts() -> dict[str, Any]:
 
 
 def load() -> list[float] | None:
-    """The load averages over 1, 5 and 15 minutes, where the system has them: how busy the machine is."""
+    """The load averages over 1, 5 and 15 minutes, or None if the system does not provide them."""
     try:
         return [round(value, 2) for value in os.getloadavg()]
     except (AttributeError, OSError):  # Windows
@@ -41,7 +41,7 @@ def _versions() -> dict[str, str]:
     for name in _PACKAGES:
         try:
             found[name] = version(name)
-        except PackageNotFoundError:  # not everything is needed everywhere
+        except PackageNotFoundError:  # some packages are optional
             continue
     return found
 

@@ -1,4 +1,4 @@
-"""The methods of an experiment, trained when they are first needed."""
+"""The methods of an experiment, trained on first use."""
 
 import time
 import warnings
@@ -24,27 +24,27 @@ from nsmbayes.simulators import simulate_sets
 from nsmbayes.tasks import Task
 from nsmbayes.training import TrainingSettings
 
-_COMPILED: set[Hashable] = set()  # kinds of posteriors that this process has built, hence compiled
+_COMPILED: set[Hashable] = set()  # kinds of posteriors that this process has built, so that they are compiled
 
 
 class Oracle(Protocol):
     """Draws from the exact posterior of a task given clean observations; see `oracle_posterior`."""
 
     def __call__(self, task: Task, clean_x: Any, *, draws: int, seed: int) -> Float[np.ndarray, "draws d_theta"]:
-        """`draws` draws."""
+        """Return `draws` draws."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much work is put into networks and draws, if not as much as the methods' defaults: less in a trial run.
+    """Settings that reduce the work for networks and draws below the methods' defaults, for trial runs.
 
-    It is not kept with the repeats, so give trial runs a folder of their own.
+    The effort is not stored with the repeats, so use a separate folder for trial runs.
 
     Args:
-        training: how surrogates are trained; by default as their methods do it.
-        sampler: how posteriors of NLE and NSM-Bayes are sampled; by default as these methods do it.
-        oracle: how the exact posterior is sampled.
+        training: training settings of surrogates; by default those of their methods.
+        sampler: sampler of the posteriors of NLE and NSM-Bayes; by default those of these methods.
+        oracle: function that samples the exact posterior.
     """
 
     training: TrainingSettings | None = None
@@ -53,14 +53,14 @@ class Effort:
 
 
 class Trained(NamedTuple):
-    """A method, and the seconds it took to train."""
+    """A trained method, and its training time in seconds."""
 
     method: Any
     seconds: float
 
 
 class Built(NamedTuple):
-    """A posterior, the seconds it took to build, and whether these include compilation."""
+    """A posterior, the time to build it in seconds, and whether this includes compilation."""
 
     posterior: Posterior
     seconds: float
@@ -68,13 +68,13 @@ class Built(NamedTuple):
 
 
 class MethodCache:
-    """Trained methods: a network is trained once, and shared by all methods and data that can share it.
+    """Cache of trained methods: a network is trained once, and shared by all methods and data that can share it.
 
     Args:
-        experiment: whose methods they are.
-        seed: of simulations and networks.
-        effort: less work than usual.
-        progress: show bars.
+        experiment: the experiment with the methods.
+        seed: for simulations and networks.
+        effort: settings for a trial run with less work.
+        progress: whether to show progress bars.
     """
 
     def __init__(self, experiment: Experiment, seed: int, *, effort: Effort | None = None, progress: bool = False):
@@ -88,27 +88,27 @@ class MethodCache:
     def reference_draws(
         self, x: Float[np.ndarray, "n d_x"], seed: int, *, exact: bool
     ) -> Float[np.ndarray, "draws d_theta"]:
-        """Draws from the exact posterior given x, if `exact` and the task has one; otherwise from NLE's."""
+        """Draw from the exact posterior given x if `exact` and the task has one, otherwise from that of NLE."""
         if exact and has_oracle(self.task):
             return self.effort.oracle(self.task, x, draws=self.experiment.draws, seed=seed)
         posterior = self.build(MethodSpec(NLE.name), DataSpec(n=len(x)), x, seed).posterior
         return posterior.sample((self.experiment.draws,), seed=seed)
 
     def build(self, spec: MethodSpec, data: DataSpec, x: Float[np.ndarray, "n d_x"], seed: int) -> Built:
-        """The posterior given x."""
+        """Build the posterior given x."""
         method = self.trained(spec, data, x).method
         kind = (spec.method, repr(spec.options), x.shape, self.experiment.preset)
         compiled = kind not in _COMPILED
         _COMPILED.add(kind)
         options = {} if spec.beta is None else {"beta": spec.beta}
         start = time.perf_counter()
-        with warnings.catch_warnings():  # whether it converged is part of the row
+        with warnings.catch_warnings():  # convergence is stored in the row
             warnings.simplefilter("ignore", UserWarning)
             posterior = method.build_posterior(x, seed=seed, **options)
         return Built(posterior, time.perf_counter() - start, compiled)
 
     def trained(self, spec: MethodSpec, data: DataSpec, x: Float[np.ndarray, "n d_x"]) -> Trained:
-        """The trained method. One without a surrogate of single observations is trained for these observations."""
+        """Return the trained method; one without a surrogate of single observations is trained for this data set."""
         amortised = issubclass(METHODS[spec.method], SurrogateMethod)
         key = (spec.label, spec.method) if amortised else (spec.label, spec.method, data, x.tobytes())
         if key not in self._methods:
@@ -116,7 +116,7 @@ class MethodCache:
         return self._methods[key]
 
     def simulations(self, m: int) -> tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m d_x"]]:
-        """One observation for each of m parameters."""
+        """Simulate one observation for each of m parameters."""
         if m not in self._simulations:
             self._simulations[m] = self.task.simulate(m, seed=self.seed, progress=self.progress)
         return self._simulations[m]
@@ -142,7 +142,7 @@ class MethodCache:
         return Trained(method if method is trained else method.adopt(trained), seconds)
 
     def _baseline(self, spec: MethodSpec, x: Float[np.ndarray, "n d_x"]) -> Trained:
-        """A method that needs whole data sets, or the simulator itself."""
+        """Train a method that needs whole data sets, or the simulator itself."""
         kind, n, m = METHODS[spec.method], len(x), spec.m or self.experiment.m
         if self.experiment.preset == "paper" and spec.m is None:
             allowance = paper.ALLOWANCES.get(self.task.name, {}).get(kind.name)

@@ -1,4 +1,4 @@
-"""The best posterior possible: that under the exact likelihood, where a task has one."""
+"""The oracle: the posterior under the exact likelihood, for tasks that have one."""
 
 import functools
 from collections.abc import Callable
@@ -27,15 +27,15 @@ def has_oracle(task: Task) -> bool:
 
 @double_precision
 def oracle_posterior(task: Task, clean_x: Any, *, draws: int, seed: int) -> Float[np.ndarray, "draws d_theta"]:
-    """Draws from the posterior of theta under the exact likelihood of uncontaminated observations.
+    """Draw from the posterior of theta under the exact likelihood of uncontaminated observations.
 
-    If the chains disagree a `ConvergenceError` is raised.
+    Raises `ConvergenceError` if the chains have not converged.
 
     Args:
         task: a task with an exact likelihood, see `has_oracle`.
         clean_x: observations without contamination, shape (n, d_x).
-        draws: how many draws to return.
-        seed: a whole number.
+        draws: number of draws.
+        seed: an integer.
     """
     if task.log_prob is None:
         raise InputError(f"`task` {task.name!r} has no exact likelihood: its `log_prob` is None.")
@@ -67,7 +67,7 @@ def _log_prior(theta: Float[Array, " d_theta"], data: _Data) -> Float[Array, ""]
     return -0.5 * residual @ data.precision @ residual
 
 
-@functools.cache  # the same function for the same likelihood, otherwise it would be compiled again
+@functools.cache  # the same function for the same likelihood, to avoid another compilation
 def _loss(log_prob: Callable[..., Array]) -> Callable[[Float[Array, " d_theta"], _Data], Float[Array, ""]]:
     def loss(theta, data):
         return -jax.vmap(log_prob, (None, 0))(theta, jnp.asarray(data.x)).sum()

@@ -32,21 +32,21 @@ def place_outliers(clean: Any, kind: str, *, fraction: float, distance: float | 
 
     - "far" and "near": rows are moved along the direction, by 30 and by 4;
     - "clustered": rows are replaced by a cluster of spread 0.1 around the point at distance 8 from the location;
-    - "both-sided": rows are moved by 8 one way or the other, at random;
-    - "population": rows are moved by 6, and half as wide: a second population;
-    - "stuck": rows have one and the same value, at distance 6 from the location;
-    - "rounded": every column of the rows is rounded to multiples of 2 of its scales, from the location on;
-    - "drift": one column of the rows, chosen at random, is moved by 1 to 6 of its scales, the more the later the row.
+    - "both-sided": rows are moved by 8 in one direction or the opposite one, at random;
+    - "population": rows are moved by 6, with half the spread: a second population;
+    - "stuck": all rows have the same value, at distance 6 from the location;
+    - "rounded": every column of the rows is rounded to multiples of 2 of its scales, measured from the location;
+    - "drift": one column of the rows, chosen at random, is moved by 1 to 6 of its scales, increasing with row number.
 
-    Rows and direction depend only on `seed` and the number of rows; the rows of a smaller fraction are among those of
-    a larger one, and become the same outliers.
+    Rows and direction depend only on `seed` and the number of rows. The rows of a smaller fraction are a subset of
+    those of a larger fraction, and become the same outliers.
 
     Args:
         clean: observations without outliers, shape (n, d_x), enough of them for a robust scatter.
         kind: one of `KINDS`.
-        fraction: of rows to turn into outliers, in [0, 1); exactly `round(fraction * n)` rows are.
-        distance: another distance than the kind's own.
-        seed: a whole number.
+        fraction: fraction of rows to turn into outliers, in [0, 1); exactly `round(fraction * n)` rows.
+        distance: replaces the default distance of the kind.
+        seed: an integer.
 
     Example:
         >>> from nsmbayes import tasks

@@ -1,4 +1,4 @@
-"""The paper's numbers, for tables that compare ours with them, and what it chose and allowed task by task."""
+"""The paper's numbers, for comparison in tables, and its settings and simulation budgets for each task."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from nsmbayes.surrogates import MDN
 
 
 class Printed(NamedTuple):
-    """One row of a table of the paper, (mean, standard deviation over 20 runs); None where it prints nothing."""
+    """One row of a table in the paper, (mean, standard deviation over 20 runs); None for missing numbers."""
 
     mse: tuple[float, float] | None = None
     mmd2_ref: tuple[float, float] | None = None
@@ -63,7 +63,7 @@ TABLES: dict[str, dict[str, Printed]] = {
     "gnk-ablation": GNK_ABLATION,
     "radio": RADIO,
 }
-"""What the paper prints, by experiment and by the label of the method."""
+"""The numbers in the paper, by experiment and by the label of the method."""
 
 GUARANTEED = ("npl-mmd", "gbi-sr", "nsm-bayes", "nsm-bayes-conj")
 """Methods that are proven to be robust, according to the paper's Table 1."""
@@ -90,20 +90,20 @@ def choices(task: str, method: str) -> dict[str, Any]:
 
 
 def smallest_beta(task: str, method: MethodSpec) -> float | None:
-    """The smallest learning rate of a method's stochastic calibration, beta_0 / 100; None if it has no such."""
+    """The smallest learning rate of a method's stochastic calibration, beta_0 / 100; None without this calibration."""
     initial = _INITIAL_BETAS.get((task, method.method))
     return None if initial is None or method.beta is not None else initial / 100
 
 
 class Allowance(NamedTuple):
-    """What a baseline was allowed in the paper's experiments, for n = 100 observations."""
+    """Simulation budget of a baseline in the paper's experiments, for n = 100 observations."""
 
     budget: int
-    """Calls of the simulator."""
+    """Number of simulator calls."""
     sets: int = 0
-    """Data sets to simulate, for methods that are trained on data sets."""
+    """Number of data sets to simulate, for methods that are trained on data sets."""
     options: Mapping[str, Any] = MappingProxyType({})
-    """Arguments of the method where they are not its defaults."""
+    """Arguments of the method that differ from its defaults."""
 
 
 _SHORTER = {"simulations": 8, "bootstrap_simulations": 4, "bootstrap_draws": 172}
@@ -112,7 +112,7 @@ ALLOWANCES = {
         "rsnle": Allowance(100_000, options={"rounds": 2, "sets": 500}),
         "npe": Allowance(100_000, sets=1000),
         "npe-rs": Allowance(100_000, sets=1000),
-        # Where its descents start, and how far they step, is not in the paper but in the published code.
+        # The start and the rate of its descents are not in the paper, but in the published code.
         "npl-mmd": Allowance(100_000, options={"start": (5.0, np.log(5), 5.0, np.log(5)), "rate": 1.0, "decay": False}),
         "ace": Allowance(100_000, sets=1000),
         "gbi-sr": Allowance(100_400),
@@ -123,9 +123,9 @@ ALLOWANCES = {
 
 
 def budget(task: str, label: str, m: int) -> int | None:
-    """Calls of the simulator that the paper allowed a method; m, that of its experiment, if it has no allowance.
+    """Number of simulator calls of a method in the paper; m of the experiment for methods without an allowance.
 
-    None for what the paper does not run.
+    None for methods that the paper does not run.
     """
     allowance = ALLOWANCES.get(task, {}).get(label)
     if allowance is not None:

@@ -1,4 +1,4 @@
-"""What an experiment leaves for readers: a summary for the terminal, its tables and its figures."""
+"""Output of an experiment: a summary for the terminal, tables and figures."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from nsmbayes.experiments.tables.text import spread
 
 
 def render(result: ExperimentResult, *, progress: bool = False) -> list[Path]:
-    """Write tables.md and the figures into the folder of the result's store; return their paths."""
+    """Write tables.md and the figures to the folder of the result's store; return their paths."""
     if result.store is None:
         raise InputError("`result` must have a store: figures are made of draws, which the rows do not hold.")
     page = write_text(result.store.folder / "tables.md", tables.page(result))
@@ -20,7 +20,7 @@ def render(result: ExperimentResult, *, progress: bool = False) -> list[Path]:
 
 
 def summarise(rows: Sequence[Row]) -> str:
-    """Means and standard deviations, by data and method."""
+    """Format means and standard deviations by data and method."""
     width = max(len(row.method) for row in rows) + 2
     head = f"{'MSE':>16}{'MMD^2':>16}{'coverage':>10}{'train s':>9}{'infer s':>9}{'oracle MSE':>12}"
     parts = []

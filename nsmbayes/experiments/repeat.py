@@ -14,7 +14,7 @@ from nsmbayes.training import interrupts_are_final
 
 
 class RepeatResult(NamedTuple):
-    """What one repeat leaves behind."""
+    """The results of one repeat."""
 
     seed: int
     rows: list[Row]
@@ -26,13 +26,13 @@ class RepeatResult(NamedTuple):
 def run_group(
     experiment: Experiment, seed: int, seeds: list[int], *, effort: Effort | None = None, progress: bool = False
 ) -> list[RepeatResult]:
-    """The repeats with these seeds, which share their networks; `seed` is that of the experiment's first repeat.
+    """Run the repeats with these seeds, which share their networks; `seed` is that of the experiment's first repeat.
 
-    Networks have the seed of the first repeat that shares them, whether or not it is among `seeds`.
+    Networks have the seed of the first repeat that shares them, even if it is not in `seeds`.
 
-    oracle_mse is that of the best posterior given the observations that were left alone: the exact one where the task
-    has an exact likelihood, otherwise that of NLE. mmd2_ref compares with the posterior given the data before
-    contamination: that of the preset's NLE, or for the default preset the exact one where there is one.
+    oracle_mse is that of the best posterior given the uncontaminated observations: the exact one if the task has an
+    exact likelihood, otherwise that of NLE. mmd2_ref compares with the posterior given the data before contamination:
+    that of the preset's NLE, or for the default preset the exact one if available.
     """
     first = seeds[0] - (seeds[0] - seed) % experiment.repeats_per_network
     with interrupts_are_final():
@@ -90,7 +90,7 @@ def _run_repeat(experiment: Experiment, cache: MethodCache, seed: int, repeat: i
 
 
 def _traces(posterior: Posterior, label: str, number: int) -> list[Trace]:
-    """How the learning rate was found, if it was calibrated."""
+    """The trace of the calibration, if the learning rate was calibrated."""
     calibration = posterior.calibration
     if calibration is None:
         return []

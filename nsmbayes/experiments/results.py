@@ -1,4 +1,4 @@
-"""The result of an experiment: its rows by data, method and position in a sweep, and the draws behind them."""
+"""The result of an experiment: its rows by data, method and position in a sweep, and the corresponding draws."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +22,11 @@ class ExperimentResult:
 
     Args:
         experiment: the experiment as it was run.
-        rows: one for each method, data and repeat.
-        machine: what it was run on, see `machine.facts`.
-        note: what else a reader should know.
-        repeats: what the store has of every repeat.
-        store: where the draws are.
+        rows: one row for each method, data and repeat.
+        machine: facts about the machine, see `machine.facts`.
+        note: an additional note for readers.
+        repeats: the stored repeats.
+        store: the store with the draws.
     """
 
     experiment: Experiment
@@ -40,14 +40,14 @@ class ExperimentResult:
     def from_repeats(
         cls, experiment: Experiment, repeats: Iterable[StoredRepeat], store: Store | None = None
     ) -> "ExperimentResult":
-        """The result of the repeats so far, in the order of their seeds."""
+        """Build the result of the repeats so far, in the order of their seeds."""
         repeats = sorted(repeats, key=lambda repeat: repeat.seed)
         rows = tuple(row for repeat in repeats for row in repeat.rows)
         return cls(experiment, rows, repeats[0].machine if repeats else None, repeats=repeats, store=store)
 
     @classmethod
     def from_json(cls, experiment: Experiment, document: Mapping[str, Any]) -> "ExperimentResult":
-        """The result that `nsmbayes reproduce --json` wrote. The document says which methods and data there were."""
+        """Read the result that `nsmbayes reproduce --json` wrote; methods and data are those in the document."""
         known = (*experiment.as_json(), "machine", "note", "rows")
         if unknown := sorted(set(document) - set(known)):
             raise InputError(f"The rows of {experiment.name} come with an unknown field {unknown[0]!r}.")
@@ -55,7 +55,7 @@ class ExperimentResult:
         return cls(experiment.with_settings(document), rows, document["machine"], document.get("note", ""))
 
     def as_json(self) -> dict[str, Any]:
-        """Settings and rows, as `nsmbayes reproduce --json` writes them."""
+        """Settings and rows in the format of `nsmbayes reproduce --json`."""
         note = {"note": self.note} if self.note else {}
         rows = [row.as_json() for row in self.rows]
         return self.experiment.as_json() | {"machine": self.machine} | note | {"rows": rows}
@@ -67,7 +67,7 @@ class ExperimentResult:
 
     @property
     def preset(self) -> str:
-        """Whose choices were made."""
+        """The preset of the experiment: "default" or "paper"."""
         return self.experiment.preset
 
     @cached_property
@@ -77,7 +77,7 @@ class ExperimentResult:
 
     @cached_property
     def arrays(self) -> Callable[[int], dict[str, np.ndarray]]:
-        """Draws and observations by seed; see `RepeatResult.arrays`. The last few are kept in memory."""
+        """Draws and observations by seed; see `RepeatResult.arrays`. The last few are cached in memory."""
         assert self.store is not None
         return lru_cache(4)(self.store.arrays)
 
@@ -86,11 +86,11 @@ class ExperimentResult:
         return [row for row in self.rows if row.method == label]
 
     def method_name(self, row: Row) -> str:
-        """The name of a row's method, whatever its label is."""
+        """The name of a row's method, which can differ from its label."""
         return self.methods[row.method].method
 
     def position(self, row: Row) -> float:
-        """Where on the axis of the sweep a row is."""
+        """Position of a row on the axis of the sweep."""
         axis, method = self.experiment.axis, self.methods[row.method]
         if axis == "zeta":
             return method.options["weight"].zeta
@@ -99,7 +99,7 @@ class ExperimentResult:
         return round(getattr(row, axis), 4)
 
     def panel(self, row: Row) -> str:
-        """What rows of a sweep differ in besides their position."""
+        """Title of the panel of a row in a sweep: the properties that differ besides the position."""
         if self.experiment.axis == "fraction":
             return ""
         if self.experiment.axis == "n":

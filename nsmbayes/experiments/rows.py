@@ -1,4 +1,4 @@
-"""Rows, the unit of every table and figure: how one method did on one data set. And how columns of them are read."""
+"""Rows, the unit of all tables and figures: the scores of one method on one data set; and helpers to read columns."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -19,11 +19,11 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """How one method did on one data set. None where a file, written by an older version, does not say.
+    """Scores of one method on one data set. Fields that are missing in files of older versions are None.
 
-    `fraction` is that of the observations that were contaminated, and `distance` that of outliers which were placed.
-    `mmd2_ref` compares with the posterior given the data before contamination, `mmd2_oracle` with the oracle: the best
-    posterior given the observations that were left alone. `covered` is that of the 95 % region.
+    `fraction` is the fraction of contaminated observations, and `distance` the distance of placed outliers. `mmd2_ref`
+    compares with the posterior given the data before contamination, `mmd2_oracle` with the oracle: the best posterior
+    given the uncontaminated observations. `covered` is for the 95 % region.
     """
 
     method: str
@@ -35,7 +35,7 @@ class Row:
     distance: float | None = None
     n: int
     simulations: int | None = None
-    """Calls of the simulator."""
+    """Number of simulator calls."""
     mse: float
     mmd2_ref: float | None = None
     mmd2_oracle: float | None = None
@@ -55,11 +55,11 @@ class Row:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Row":
-        """The row that `as_json` wrote, in this version or an older one. A field it does not know is an error."""
+        """Read a row that `as_json` wrote, in this version or an older one. Unknown fields raise an error."""
         return _read(cls, document)
 
     def as_json(self) -> dict[str, Any]:
-        """A plain dictionary."""
+        """Convert to a plain dictionary."""
         return asdict(self)
 
     @property
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def data_set(self) -> tuple[int, str, int]:
-        """What tells its data set from others in the experiment."""
+        """Key that identifies the data set in the experiment."""
         return self.seed, self.data_name, self.n
 
 
@@ -96,16 +96,16 @@ class Trace:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Trace":
-        """The trace that `as_json` wrote. A field it does not know is an error."""
+        """Read a trace that `as_json` wrote. Unknown fields raise an error."""
         return _read(cls, document)
 
     def as_json(self) -> dict[str, Any]:
-        """A plain dictionary."""
+        """Convert to a plain dictionary."""
         return asdict(self)
 
 
 def _read(kind: type[Record], document: Mapping[str, Any]) -> Record:
-    """A dataclass from its fields in JSON, where tuples are lists."""
+    """Read a dataclass from its fields in JSON, where tuples are lists."""
     name = kind.__name__.lower()
     check_fields(document, kind, f"A {name}")
     for field in fields(kind):  # pyright: ignore[reportArgumentType] (both are dataclasses)
@@ -115,7 +115,7 @@ def _read(kind: type[Record], document: Mapping[str, Any]) -> Record:
 
 
 def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Items by a key, in the order in which the keys appear."""
+    """Group items by a key, in the order in which the keys appear."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -123,39 +123,39 @@ def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, lis
 
 
 def column(rows: Iterable[Row], name: str) -> Float[np.ndarray, " k"]:
-    """The values of a field, without the rows that do not say."""
+    """The values of a field, without rows where it is None."""
     values = (getattr(row, name) for row in rows)
     return np.array([value for value in values if value is not None], float)
 
 
 def mean(rows: Iterable[Row], name: str) -> float | None:
-    """The mean of a field, if any row has it."""
+    """The mean of a field, or None if no row has it."""
     values = column(rows, name)
     return float(values.mean()) if values.size else None
 
 
 def moments(rows: Iterable[Row]) -> list[tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]]:
-    """Posterior means and standard deviations, of the rows that have them."""
+    """Posterior means and standard deviations of the rows that have them."""
     return [(np.array(row.mean), np.array(row.sd)) for row in rows if row.mean is not None and row.sd is not None]
 
 
 def standard_error(values: Float[np.ndarray, " k"]) -> float:
-    """The standard error of the mean; 0 for one value, about which nothing is known."""
+    """The standard error of the mean; 0 for a single value, where it is unknown."""
     return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
 
 
 def without_compilation(rows: Sequence[Row]) -> Sequence[Row]:
-    """Rows whose seconds do not include compilation, as far as that was noted; all of them, if each includes some."""
+    """Rows whose times do not include compilation, as far as recorded; all rows if every time includes it."""
     return [row for row in rows if not row.compiled] or rows
 
 
 def once_per_data_set(rows: Iterable[Row]) -> list[Row]:
-    """One row per data set: what is the same for all methods, such as the oracle, is not counted twice."""
+    """One row per data set, so that values common to all methods, such as the oracle, are counted once."""
     return [first for first, *_ in group_by(rows, lambda row: row.data_set).values()]
 
 
 def display_name(label: str) -> str:
-    """What a reader calls a method.
+    """The name of a method in text for readers.
 
     Example:
         >>> display_name("nsm-bayes-conj, zeta = 2")

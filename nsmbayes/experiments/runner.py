@@ -1,4 +1,4 @@
-"""All repeats of an experiment: in this process, in several, or on a Dask cluster; continued where it stopped."""
+"""Run all repeats of an experiment: in this process, in several, or on a Dask cluster; runs can be resumed."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -21,7 +21,7 @@ class RunGroup(Protocol):
     def __call__(
         self, experiment: Experiment, seed: int, seeds: list[int], *, effort: Effort | None, progress: bool
     ) -> list[RepeatResult]:
-        """One result per seed."""
+        """Return one result per seed."""
         ...
 
 
@@ -37,18 +37,18 @@ def run(
     progress: bool = True,
     run_group: RunGroup = run_group,
 ) -> Iterator[StoredRepeat]:
-    """The repeats as they are finished, each saved before it is returned; those that were saved before come first.
+    """Yield the repeats in the order of completion, each saved before it is returned; stored repeats come first.
 
     Args:
-        experiment: what to run.
-        store: where the repeats are kept.
-        seed: of the first repeat; the others have the numbers that follow.
-        resume: take finished repeats from the store instead of running them again.
-        workers: processes; by default one per core. With one everything happens in this process.
+        experiment: the experiment.
+        store: where the repeats are saved.
+        seed: seed of the first repeat; the others have consecutive seeds.
+        resume: whether to read finished repeats from the store instead of running them again.
+        workers: number of processes; by default one per core. With one, everything runs in this process.
         dask: address of a Dask scheduler, or "local" for a cluster on this machine.
-        effort: less work than usual, for a trial run.
-        progress: show a bar with the time left.
-        run_group: runs the repeats of a group; it has to be importable by name where there are other processes.
+        effort: settings for a trial run with less work.
+        progress: whether to show a bar with the remaining time.
+        run_group: function that runs the repeats of a group; with other processes it must be importable by name.
     """
     before = {own: store.load(own) for own in experiment.seeds(seed)} if resume else {}
     finished = [repeat for repeat in before.values() if repeat is not None]
@@ -61,7 +61,7 @@ def run(
         failures: list[Exception] = []
         for results in _in_some_order(work, groups, workers=workers, dask=dask, progress=progress):
             if isinstance(results, InputError | BudgetError):
-                raise results  # no repeat would do better
+                raise results  # all repeats would fail in the same way
             if isinstance(results, Exception):
                 failures.append(results)
                 continue
@@ -99,7 +99,7 @@ def _attempt(
     *,
     progress: bool = False,
 ) -> list[RepeatResult] | Exception:
-    """The repeats, or why there are none: one that fails must not take the others with it."""
+    """Return the results of the repeats, or the exception: a failure must not stop the other groups."""
     try:
         return run_group(experiment, seed, seeds, effort=effort, progress=progress)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Experiments as data: which task, which observations, which methods, how many simulations."""
+"""Experiments as data: task, observations, methods, number of simulations."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -21,19 +21,19 @@ AXES = {
     "zeta": "ζ of the weight",
     "m": "simulations m",
 }
-"""What a sweep may vary, in words."""
+"""Quantities that a sweep can vary, with axis labels."""
 _RENAMED = {"levels": "noise_levels", "lattice": "grid_steps", "reach": "cutoff_radius"}
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What is observed.
+    """Specification of the observations.
 
     Args:
-        contamination: one of the task's, "none", or one of `outliers.KINDS`; the task's first by default.
-        fraction: of the observations that are contaminated; the contamination's own by default.
-        distance: of outliers that are placed (`outliers.KINDS`), in robust scales.
-        n: how many observations.
+        contamination: one of the task's, "none", or one of `outliers.KINDS`; by default the task's first contamination.
+        fraction: fraction of contaminated observations; by default that of the contamination.
+        distance: distance of placed outliers (`outliers.KINDS`), in robust scales.
+        n: number of observations.
     """
 
     contamination: str | None = None
@@ -42,7 +42,7 @@ class DataSpec:
     n: int = 100
 
     def observe(self, task: Task, seed: int) -> Observation:
-        """The observations of one repeat. The clean ones depend on n and the seed only."""
+        """Simulate the observations of one repeat. Clean observations depend only on n and the seed."""
         if self.contamination not in KINDS:
             if self.distance is not None:
                 raise InputError(f"`distance` is for outliers that are placed ({', '.join(KINDS)}) only.")
@@ -52,20 +52,20 @@ class DataSpec:
         return place_outliers(clean, self.contamination, fraction=fraction, distance=self.distance, seed=seed)
 
     def named(self, task: Task) -> "DataSpec":
-        """With the name of the task's default contamination written out."""
+        """Return the specification with the name of the task's default contamination filled in."""
         return self if self.contamination is not None else replace(self, contamination=task.default_contamination)
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method as it takes part in an experiment.
+    """Specification of a method in an experiment.
 
     Args:
-        method: its name on the command line.
-        label: what its rows are called; the method's name by default.
-        options: arguments of its constructor, beyond those of the preset.
-        beta: the learning rate; calibrated by default.
-        m: simulations, if not those of the experiment.
+        method: name of the method on the command line.
+        label: label of its rows; by default the name of the method.
+        options: arguments of its constructor, in addition to those of the preset.
+        beta: the learning rate; by default it is calibrated.
+        m: number of simulations; by default that of the experiment.
     """
 
     method: str
@@ -80,13 +80,13 @@ class MethodSpec:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "MethodSpec":
-        """The method that `as_json` wrote, in this version or an older one."""
+        """Read a specification that `as_json` wrote, in this version or an older one."""
         check_fields(document, cls, "A method of an experiment")
         options = {name: decode(value) for name, value in current_names(document["options"]).items()}
         return cls(**{**document, "options": options})
 
     def as_json(self) -> dict[str, Any]:
-        """A plain dictionary."""
+        """Convert to a plain dictionary."""
         return {
             "label": self.label,
             "method": self.method,
@@ -98,24 +98,24 @@ class MethodSpec:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure: every method on all the data, repeat after repeat.
+    """Specification of an experiment: every method is run on all data sets, in several repeats.
 
     Args:
-        name: what `nsmbayes reproduce` calls it.
-        title: one line about it.
+        name: name of the experiment for `nsmbayes reproduce`.
+        title: a description in one line.
         task: name of the task.
         methods: the methods.
-        data: what they are given.
-        m: simulations for each method.
-        preset: "default", or "paper" for the paper's own choices.
-        repeats: how often, each time with other data.
-        repeats_per_network: repeats that share simulations and networks; amortised methods do not need new ones for
-            new data.
+        data: the data sets.
+        m: number of simulations for each method.
+        preset: "default", or "paper" for the paper's settings.
+        repeats: number of repeats, each with new data.
+        repeats_per_network: number of repeats that share simulations and networks; amortised methods do not need new
+            ones for new data.
         draws: draws from each posterior.
-        axis: what a sweep varies: "fraction", "distance" or "n" of its data, "zeta" or "m" of its methods.
-        table: which table is made of its rows, one of `tables.TABLES`.
+        axis: quantity that a sweep varies: "fraction", "distance" or "n" of its data, "zeta" or "m" of its methods.
+        table: kind of table for its rows, one of `tables.TABLES`.
         method_properties: whether its table also says which methods are amortised and which are proven to be robust.
-        figures: which figures are drawn, of `figures.FIGURES`.
+        figures: names of its figures, from `figures.FIGURES`.
     """
 
     name: str
@@ -151,11 +151,11 @@ class Experiment:
 
     @property
     def exact_reference(self) -> bool:
-        """Whether posteriors are compared with the exact one given clean data; the paper compares with NLE's."""
+        """Whether posteriors are compared with the exact posterior given clean data; the paper compares with NLE."""
         return self.preset == "default" and has_oracle(tasks.get(self.task))
 
     def seeds(self, seed: int) -> range:
-        """The seeds of the repeats; `seed` is that of the first."""
+        """The seeds of the repeats; `seed` is that of the first repeat."""
         return range(seed, seed + self.repeats)
 
     def groups(self, seed: int) -> list[range]:
@@ -164,12 +164,12 @@ class Experiment:
         return [seeds[start : start + size] for start in range(0, self.repeats, size)]
 
     def only(self, labels: tuple[str, ...]) -> "Experiment":
-        """The experiment with some of its methods, or with others and their default options."""
+        """Return the experiment with only these methods; methods it does not have are added with default options."""
         known = {method.label: method for method in self.methods}
         return replace(self, methods=tuple(known.get(label) or MethodSpec(label) for label in labels))
 
     def as_json(self) -> dict[str, Any]:
-        """All that the numbers of a repeat depend on besides its seed."""
+        """All settings that determine the numbers of a repeat, except its seed."""
         return {
             "experiment": self.name,
             "task": self.task,
@@ -182,7 +182,7 @@ class Experiment:
         }
 
     def with_settings(self, document: Mapping[str, Any]) -> "Experiment":
-        """The experiment as it was run, if `as_json` then wrote `document`: with other methods or data, perhaps."""
+        """Return the experiment with the settings in `document`, which `as_json` wrote; methods and data can differ."""
         return replace(
             self,
             name=document["experiment"],
@@ -197,7 +197,7 @@ class Experiment:
 
 
 def current_names(value: Any) -> Any:
-    """Settings in JSON, where older versions had other names for some options, with the names they have now.
+    """Replace the names of options in JSON settings of older versions by the current names.
 
     Example:
         >>> current_names({"options": {"levels": [0.0]}})

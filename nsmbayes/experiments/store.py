@@ -1,4 +1,4 @@
-"""Finished repeats on disk: one JSON file and one file of arrays each, so that a run can be continued."""
+"""Finished repeats on disk: a JSON file and a file of arrays for each, so that a run can be resumed."""
 
 import hashlib
 import io
@@ -22,7 +22,7 @@ from nsmbayes.experiments.spec import Experiment
 
 @dataclass(frozen=True)
 class StoredRepeat:
-    """A finished repeat: its scores, how its learning rates were found, and the machine it was run on."""
+    """A finished repeat: scores, calibration traces, and the machine."""
 
     seed: int
     rows: tuple[Row, ...]
@@ -31,12 +31,12 @@ class StoredRepeat:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "StoredRepeat":
-        """The repeat in the JSON file that `Store.save` wrote."""
+        """Read a repeat from the JSON document of `Store.save`."""
         rows = tuple(map(Row.from_json, document["rows"]))
         return cls(document["seed"], rows, tuple(map(Trace.from_json, document["traces"])), document["machine"])
 
     def as_json(self) -> dict[str, Any]:
-        """What the JSON file says besides the settings of the experiment."""
+        """The content of the JSON file, without the settings of the experiment."""
         return {
             "seed": self.seed,
             "version": __version__,
@@ -47,18 +47,18 @@ class StoredRepeat:
 
 
 class _OtherSettings(InputError):
-    """A repeat that is whole, but of another experiment."""
+    """Raised for an intact repeat of another experiment."""
 
 
 class Store:
-    """The repeats of one experiment, in a folder of its own below `folder`."""
+    """The repeats of one experiment, in a subfolder of `folder`."""
 
     def __init__(self, folder: Path, experiment: Experiment):
         self.folder = folder / f"{experiment.name}-{experiment.preset}"
         self.settings = experiment.as_json()
 
     def save(self, result: RepeatResult) -> StoredRepeat:
-        """Keep a repeat: its arrays first, then the JSON that says it is finished."""
+        """Save a repeat: first its arrays, then the JSON file that marks it as finished."""
         repeat = StoredRepeat(result.seed, tuple(result.rows), tuple(result.traces), facts())
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **result.arrays)
@@ -69,9 +69,9 @@ class Store:
         return repeat
 
     def load(self, seed: int) -> StoredRepeat | None:
-        """The finished repeat with this seed, if there is one; an error if it was run with other settings.
+        """Load the finished repeat with this seed, or None; raises an error if it was run with other settings.
 
-        One that is damaged, or was changed since, counts as not finished, with a warning.
+        A repeat whose files are damaged or were changed counts as not finished, with a warning.
         """
         path = self._path(seed, "json")
         if not path.exists():
@@ -96,7 +96,7 @@ class Store:
         return None
 
     def _check_settings(self, path: Path, document: dict[str, Any]) -> None:
-        """Refuse a repeat of another version, or of an experiment with other settings."""
+        """Raise an error for a repeat of another version, or of an experiment with other settings."""
         expected = json.loads(json.dumps(self.settings)) | {"version": __version__}
         if different := [name for name in expected if name in document and document[name] != expected[name]]:
             raise _OtherSettings(
@@ -105,7 +105,7 @@ class Store:
             )
 
     def arrays(self, seed: int) -> dict[str, np.ndarray]:
-        """Draws and observations of a finished repeat; see `RepeatResult.arrays`."""
+        """Load draws and observations of a finished repeat; see `RepeatResult.arrays`."""
         with np.load(self._path(seed, "npz"), allow_pickle=False) as file:
             return dict(file)
 
@@ -118,5 +118,5 @@ def _digest(content: bytes) -> str:
 
 
 def _digest_of(document: dict[str, Any]) -> str:
-    """A checksum of what JSON keeps of `document`. It finds damage and edits; it is no signature."""
+    """Checksum of the JSON content of `document`. It detects damage and edits, but is not a signature."""
     return _digest(json.dumps(json.loads(json.dumps(document))).encode())

@@ -1,4 +1,4 @@
-"""A page to play with: drag an observation and watch posterior, weights and NLE's answer move."""
+"""An interactive page: drag an observation and watch the posterior, the weights and the NLE posterior change."""
 
 from nsmbayes.explore.answers import Answer, DrawsAnswer, GaussianAnswer
 from nsmbayes.explore.choices import Choices

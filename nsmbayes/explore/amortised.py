@@ -1,4 +1,4 @@
-"""NSM-Bayes-amortised, moved: its sums change by those of the rows that moved, and its draws are reweighted."""
+"""Live updates of NSM-Bayes-amortised: its sums change by those of the moved rows, and its draws are reweighted."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ from nsmbayes.priors import constrain_rows
 from nsmbayes.samplers import Target
 from nsmbayes.weights import Weighting
 
-_DRAWS = 1000  # that are reweighted
-_ENOUGH = 0.3  # of them that they must be worth; otherwise new ones are drawn
+_DRAWS = 1000  # number of draws that are reweighted
+_ENOUGH = 0.3  # minimum effective fraction of them; otherwise new ones are drawn
 
 
 class AmortisedExplorer(Explorer[AmortisedPosterior]):
-    """Draws at rest carry weights while something moves; where those are too uneven, rough new ones are drawn."""
+    """Reweights the draws at rest while something moves; if the weights are too uneven, draws rough new ones."""
 
     def __init__(self, method: Any, posterior: AmortisedPosterior, choices: Choices, **options: Any):
         super().__init__(method, posterior, choices, **options)
@@ -37,7 +37,7 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
         self._coefficients = np.moveaxis(coefficients_at(self._interpolation, self._theta), 1, 0)
         self._losses = self._total_losses(posterior.summarised.sums)
         self._totals: tuple[float | None, NSMSetting, Sums] | None = None
-        self._resting: dict[int, Sums] = {}  # of single rows, with the zeta of the totals
+        self._resting: dict[int, Sums] = {}  # sums of single rows at rest, with the zeta of the totals
 
     def _build(self, x: Float[np.ndarray, "n d_x"], choices: Choices) -> AmortisedPosterior:
         own = self.own_prior
@@ -66,7 +66,7 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
             Target(self._support(choices), loss, jnp.asarray(choices.beta)), self._positions[:: _DRAWS // 200]
         )
         if found is None:
-            return None, ("No draws could follow the posterior so far; it is built again when you let go.",)
+            return None, ("The draws could not follow the posterior; it is built again when you let go.",)
         return found, (f"Importance draws, worth {found.effective:,.0f}.",)
 
     def sums(
@@ -76,7 +76,7 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
         rows: Int[np.ndarray, " k"],
         choices: Choices,
     ) -> Sums:
-        """The statistics of the data with some rows changed: those at rest, less the old rows, plus the new ones."""
+        """The statistics of the data with some rows changed: those at rest, minus the old rows, plus the new ones."""
         setting, sums = self._at_rest(choices)
         if not len(rows):
             return sums
@@ -102,11 +102,11 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
         return self._totals[1:]
 
     def _row(self, piece: Piece, row: int) -> Sums:
-        """The statistics of one row, at the nodes for the noise that it has in the whole."""
+        """The statistics of one row, at the same noise nodes as in the whole data set."""
         source = piece.source
-        assert isinstance(source, BlockedLoss)  # so many rows as would be counted in cells are refused
+        assert isinstance(source, BlockedLoss)  # data sets large enough for counting in cells are rejected
         place = int(np.flatnonzero(piece.order == row)[0])
-        if source.x.shape[1] == 1:  # nodes on a lattice, wherever the other rows are
+        if source.x.shape[1] == 1:  # nodes on a lattice, independent of the other rows
             alone = source.setting.loss(source.x[place : place + 1])
             multiples = np.ones(piece.n) if source.multiples is None else source.multiples
             loss = alone.reweighted(multiples[place : place + 1])
@@ -116,7 +116,7 @@ class AmortisedExplorer(Explorer[AmortisedPosterior]):
         return RowLosses.of(self._interpolation, loss).sums(len(self._interpolation.noise_levels))
 
     def _total_losses(self, sums: Sums) -> Float[np.ndarray, " draws"]:
-        """The loss of the whole data at the draws."""
+        """The loss of the whole data set at the draws."""
         c = self._coefficients
         found = ((c @ sums.A + 2 * sums.B[:, None]) * c).sum(axis=(0, 2))
         check = self.posterior.surrogate_check

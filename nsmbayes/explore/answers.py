@@ -1,4 +1,4 @@
-"""Answers to be drawn side by side: a Gaussian, or weighted draws."""
+"""Distributions that the page draws: a Gaussian, or weighted draws."""
 
 from typing import NamedTuple, Protocol
 
@@ -11,7 +11,7 @@ _REACH = 4  # kernel widths beyond which a draw adds nothing
 
 
 class Answer(Protocol):
-    """A distribution over the parameters, as far as it is drawn."""
+    """A distribution over the parameters, with what is needed to draw it."""
 
     @property
     def mean(self) -> Float[np.ndarray, " d"]:
@@ -29,7 +29,7 @@ class Answer(Protocol):
 
 
 class GaussianAnswer(NamedTuple):
-    """A Gaussian."""
+    """A Gaussian distribution."""
 
     mean: Float[np.ndarray, " d"]
     std: Float[np.ndarray, " d"]
@@ -40,7 +40,7 @@ class GaussianAnswer(NamedTuple):
 
 
 class DrawsAnswer:
-    """Weighted draws, smoothed to be drawn.
+    """Weighted draws, with a smoothed density.
 
     Example:
         >>> import numpy as np
@@ -60,11 +60,11 @@ class DrawsAnswer:
 
     @property
     def effective(self) -> float:
-        """How many draws without weights they are worth."""
+        """Effective sample size of the weighted draws."""
         return float(1 / (self.weights**2).sum())
 
     def density(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-        """Density of parameter j on an evenly spaced grid: draws are counted in its cells, and smoothed."""
+        """Density of parameter j on an evenly spaced grid: draws are counted in the cells of the grid and smoothed."""
         step = grid[1] - grid[0]
         place = (self.theta[:, j] - grid[0]) / step
         cell = np.floor(place)

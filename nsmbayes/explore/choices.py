@@ -1,4 +1,4 @@
-"""What a user of the page can choose beside the data: prior, decay of the weight, learning rate, rows to be trimmed."""
+"""Choices of the user on the page: prior, decay of the weight, learning rate, fraction of trimmed rows."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from nsmbayes.weights.imq import imq_squared
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What the sliders say.
+    """The values of the sliders.
 
     Example:
         >>> import nsmbayes as nsm
@@ -30,16 +30,16 @@ class Choices:
     beta: float
     """The learning rate."""
     zeta: float | None
-    """How slowly the weight decays; None for a weight that has no such constant."""
+    """Constant of the weight's decay: larger is slower; None for a weight without this constant."""
     shift: tuple[float, ...]
-    """By how many of its standard deviations the prior mean of each parameter is moved."""
+    """Shift of the prior mean of each parameter, in prior standard deviations."""
     width: tuple[float, ...]
-    """By what the prior standard deviation of each parameter is multiplied."""
+    """Factor of the prior standard deviation of each parameter."""
     trimmed: float
     """The fraction of the rows, those farthest from the robust location, that the trimmed comparison leaves out."""
 
     def prior(self, own: GaussianPrior) -> GaussianPrior:
-        """The model's own prior, moved and stretched; itself if it is neither."""
+        """The model's own prior, shifted and scaled; the same object if there is no change."""
         if not any(self.shift) and all(each == 1 for each in self.width):
             return own
         width = np.asarray(self.width)
@@ -52,7 +52,7 @@ class Choices:
         return dataclasses.replace(own, zeta=self.zeta)
 
     def live_weight(self, own: Weight) -> Weight:
-        """The same weight, in a form in which another zeta compiles nothing."""
+        """The model's own weight with the chosen zeta, in a form that avoids a compilation for each zeta."""
         if self.zeta is None:
             return own
         if isinstance(own, PlateauIMQ):
@@ -66,7 +66,7 @@ def zeta_of(weight: Weight) -> float | None:
 
 
 class LiveZeta(Weight):
-    """`PlateauIMQ`, or with radius 0 `IMQ`, whose zeta is traced: a slider moves through many values."""
+    """`PlateauIMQ`, or with radius 0 `IMQ`, with a traced zeta, since a slider moves through many values."""
 
     zeta: Float[Array, ""]
     radius: float = eqx.field(static=True)

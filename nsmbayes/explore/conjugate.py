@@ -1,4 +1,4 @@
-"""NSM-Bayes-conj, moved: its posterior is a closed form of a sum, of which one term changes."""
+"""Live updates of NSM-Bayes-conj: its posterior is a closed form of a sum, in which one term changes."""
 
 import dataclasses
 from typing import Any
@@ -18,9 +18,9 @@ _EXACT = "Closed form, for location, scatter and factors as they were fitted las
 
 
 class ConjugateExplorer(Explorer[ConjugatePosterior]):
-    """The sum over all rows is kept; rows that moved are taken out of it and put in again."""
+    """Stores the sum over all rows; moved rows are subtracted from it and added again with their new values."""
 
-    _stream = (0, 1)  # as `LossRecipe.dequantise` has it
+    _stream = (0, 1)  # the same as in `LossRecipe.dequantise`
 
     def __init__(self, method: Any, posterior: ConjugatePosterior, choices: Choices, **options: Any):
         super().__init__(method, posterior, choices, **options)
@@ -34,7 +34,7 @@ class ConjugateExplorer(Explorer[ConjugatePosterior]):
             weight=choices.weight(self.method.weight),
             seed=self.seed,
         )
-        return ConjugatePosterior(  # with the limit that the calibration at the start has left
+        return ConjugatePosterior(  # with the resolution from the calibration at the start
             own.provenance,
             own.prior,
             own.statistics,

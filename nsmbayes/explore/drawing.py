@@ -1,4 +1,4 @@
-"""What is drawn, as numbers and text: curves on grids, colours, tables. Nothing here knows the library of the page."""
+"""Content of the page as numbers and text: curves on grids, colours, tables; independent of the plotting library."""
 
 import html
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from nsmbayes._internal.text import shorten
 from nsmbayes.explore.explorer import NLE, TRIMMED, View
 
 POINTS = 201
-"""Of a curve."""
+"""Number of points of a curve."""
 OWN_COLOUR, PRIOR_COLOUR = "#0072B2", "#777777"
 COLOURS = {NLE: "#D55E00", TRIMMED: "#009E73"}
 DASHES = {NLE: "dashed", TRIMMED: "dotdash"}
-_DARK, _LIGHT = np.array([0.0, 68.0, 130.0]), np.array([235.0, 190.0, 160.0])  # of full and of no weight
-_SHOWN = 4.0  # standard deviations of an answer that the grid must hold
-_PRIOR_SHOWN = 6.0  # standard deviations of the prior beyond which nothing is shown
+_DARK, _LIGHT = np.array([0.0, 68.0, 130.0]), np.array([235.0, 190.0, 160.0])  # colours of full and of zero weight
+_SHOWN = 4.0  # standard deviations of an answer that the grid must cover
+_PRIOR_SHOWN = 6.0  # maximum range of the grid in standard deviations of the prior
 
 
 class Grids:
-    """Where curves are drawn: from narrow ranges that grow if an answer leaves them, and never shrink."""
+    """Grids for the curves: narrow ranges that grow if an answer leaves them, and never shrink."""
 
     def __init__(self, view: View):
         self._low = np.full(len(view.prior.mean), np.inf)
@@ -29,7 +29,7 @@ class Grids:
         self.hold(view)
 
     def hold(self, view: View) -> list[Float[np.ndarray, " k"]]:
-        """A grid for each parameter that holds all answers, as far as the prior reaches."""
+        """A grid for each parameter that covers all answers within the range of the prior."""
         for answer in filter(None, view.answers.values()):
             self._low = np.minimum(self._low, answer.mean - _SHOWN * answer.std)
             self._high = np.maximum(self._high, answer.mean + _SHOWN * answer.std)
@@ -43,7 +43,7 @@ class Grids:
 
 
 def curves(view: View, grids: Sequence[Float[np.ndarray, " k"]]) -> dict[str, Float[np.ndarray, " k"]]:
-    """Columns grid-j, prior-j and the labels of the answers, each with the number of the parameter; peaks are 1."""
+    """Columns grid-j, prior-j and one for each answer, named by label and number of the parameter; peaks are 1."""
     shown = {"prior": view.prior, **{name: view.answers.get(name) for name in (NLE, TRIMMED)}}
     shown["own"] = next(iter(view.answers.values()))
     columns = {}
@@ -57,7 +57,7 @@ def curves(view: View, grids: Sequence[Float[np.ndarray, " k"]]) -> dict[str, Fl
 
 
 def colours(weights: Float[np.ndarray, " n"]) -> list[str]:
-    """Dark for rows that count, light for those that do not."""
+    """Colours of rows: dark for full weight, light for zero weight."""
     w = np.clip(np.nan_to_num(weights), 0, 1)[:, None]
     return ["#{:02x}{:02x}{:02x}".format(*map(int, each)) for each in w * _DARK + (1 - w) * _LIGHT]
 
@@ -84,7 +84,7 @@ def _cell(answer: Any, j: int) -> str:
 
 
 def certificate_text(certificate: Any) -> str:
-    """The verdict, and behind it all assumptions and constants, as HTML."""
+    """The verdict, followed by all assumptions and constants, as HTML."""
     mark = "robust" if certificate.robust else "not-robust"
     return (
         f'<p class="{mark}">{html.escape(certificate.verdict)}</p><details><summary>Assumptions and constants</summary>'
@@ -93,7 +93,7 @@ def certificate_text(certificate: Any) -> str:
 
 
 def low_weights(view: View, limit: float) -> str:
-    """How many rows hardly count, and what trimming leaves out."""
+    """A sentence about the number of rows with low weights, and about trimmed rows."""
     low = int((view.weights < limit).sum())
     out = int((~view.kept).sum())
     trimmed = f" The trimmed comparison leaves out the {out} farthest." if out else ""

@@ -1,4 +1,4 @@
-"""A posterior that answers at once while its data and choices are moved, and is built again when they rest."""
+"""A posterior that is updated immediately while data and choices are moved, and rebuilt when they are at rest."""
 
 import dataclasses
 import functools
@@ -25,26 +25,26 @@ P = TypeVar("P", ConjugatePosterior, AmortisedPosterior)
 
 
 class View(NamedTuple):
-    """All that the page draws."""
+    """All data that the page draws."""
 
     x: Float[np.ndarray, "n d_x"]
     weights: Float[np.ndarray, " n"]
     weighting: Weighting
-    """How rows elsewhere would be weighted by their distance."""
+    """Weighting by distance, for rows with any values."""
     kept: Bool[np.ndarray, " n"]
-    """Which rows the trimmed comparison has."""
+    """Mask of the rows in the trimmed comparison."""
     answers: dict[str, Answer | None]
-    """By label, the posterior of the model's own method first; None for one that could not be found."""
+    """Posteriors by label, that of the model's own method first; None for one that could not be computed."""
     prior: Answer
     notes: tuple[str, ...]
-    """How what is shown was computed."""
+    """Notes on how the results were computed."""
 
 
 class Explorer(ABC, Generic[P]):
-    """One data set, one posterior at rest, and a fast way to what lies near it.
+    """One data set, one posterior at rest, and fast updates for changes of the data and choices.
 
-    While something moves, location, scatter and factors by number are those of the posterior at rest; a row that moves
-    counts by its distance alone. `rebuilt` fits all of them again.
+    While something moves, location, scatter and excess factors are those of the posterior at rest; a moved row is
+    weighted by distance alone. `rebuilt` fits all of them again.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Explorer(ABC, Generic[P]):
 
     @classmethod
     def started(cls, method: Any, x: Any, *, beta: float | None, seed: int) -> "Explorer[P]":
-        """From a trained method and data: the learning rate is given, or calibrated once."""
+        """Build an explorer from a trained method and data; the learning rate is given, or calibrated once."""
         posterior, said = _noting(lambda: method.build_posterior(x, beta=beta, seed=seed))
         ones = (1.0,) * posterior.dim
         choices = Choices(
@@ -75,13 +75,13 @@ class Explorer(ABC, Generic[P]):
         return cls(method, posterior, choices, seed=seed, said=said)
 
     def rebuilt(self, x: Float[np.ndarray, "n d_x"], choices: Choices) -> "Explorer[P]":
-        """With everything fitted again to data and choices; the learning rate is the chosen one."""
+        """Return an explorer with everything refitted to data and choices, at the chosen learning rate."""
         posterior, said = _noting(lambda: self._build(x, choices))
         return type(self)(self.method, posterior, choices, seed=self.seed, said=said, likelihoods=self._likelihoods)
 
     @property
     def comparisons(self) -> tuple[str, ...]:
-        """The answers that are shown beside that of the model's own method: none, if the model has no density."""
+        """Labels of the comparisons shown with the model's own posterior; empty if the model has no density."""
         return tuple(self._likelihoods)
 
     @property
@@ -91,7 +91,7 @@ class Explorer(ABC, Generic[P]):
 
     @functools.cached_property
     def own_prior(self) -> GaussianPrior | None:
-        """The model's prior, if it is Gaussian: others cannot be moved by sliders."""
+        """The model's prior if it is Gaussian, otherwise None: only Gaussian priors can be moved by sliders."""
         try:
             return as_gaussian(self.method.prior)
         except InputError:
@@ -99,7 +99,7 @@ class Explorer(ABC, Generic[P]):
 
     @double_precision
     def view(self, x: Float[np.ndarray, "n d_x"], choices: Choices) -> View:
-        """What the page shows for data of which some rows have moved, and other choices."""
+        """Compute the content of the page for data with moved rows, and for other choices."""
         x = np.asarray(x, float)
         rows = np.flatnonzero((x != self.x).any(axis=1))
         noisy = self.posterior.noisy_x.copy()
@@ -117,17 +117,17 @@ class Explorer(ABC, Generic[P]):
         return View(x, weights, weighting, kept, answers, self._prior_of(choices), (*notes, *self.said))
 
     def warm(self) -> None:
-        """Compute once what is computed while something moves, so that it is compiled before somebody waits for it."""
+        """Run all live computations once, so that they are compiled before the user waits for them."""
         x = self.x.copy()
         x[0] += x.std(axis=0)
         for row, trimmed in ((0, 0.0), (1, 0.2)):
             x[row] = x[row] + 0.1 * x.std(axis=0)
             self.view(x, dataclasses.replace(self.choices, trimmed=trimmed))
-        assert self.posterior.certificate is not None  # kept for the page
+        assert self.posterior.certificate is not None  # cached for the page
 
     @abstractmethod
     def _build(self, x: Float[np.ndarray, "n d_x"], choices: Choices) -> P:
-        """The posterior, with everything fitted again."""
+        """Build the posterior with everything refitted."""
 
     @abstractmethod
     def _own(
@@ -137,11 +137,11 @@ class Explorer(ABC, Generic[P]):
         rows: Int[np.ndarray, " k"],
         choices: Choices,
     ) -> tuple[Answer | None, tuple[str, ...]]:
-        """The answer of the model's own method with some rows changed, and how it was computed."""
+        """The posterior of the model's own method with some rows changed, and notes on how it was computed."""
 
     @property
     def multiples(self) -> Float[np.ndarray, " n"]:
-        """What each row counts by the number of those like it."""
+        """The factor of each row that downweights excess observations."""
         factor = self.posterior.factor_by_number()
         return np.ones(self.posterior.n) if factor is None else np.asarray(factor.values)
 
@@ -154,13 +154,13 @@ class Explorer(ABC, Generic[P]):
         return self.posterior.weighting.weight
 
     def _dequantised(self, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, "n d_x"]:
-        """Observations with the noise that the columns with grid steps get when a posterior is built."""
+        """Observations with the same noise in columns with grid steps as in the posterior."""
         return dequantised(x, self.method.grid_steps, *self._stream)
 
     _stream: tuple[int, ...] = ()
 
     def _kept(self, x: Float[np.ndarray, "n d_x"], trimmed: float) -> Bool[np.ndarray, " n"]:
-        """All rows but the fraction that is farthest from the robust location."""
+        """Mask of all rows except the fraction that is farthest from the robust location."""
         y = np.linalg.solve(np.asarray(self._centre.factor), (x - np.asarray(self._centre.location)).T)
         kept = np.ones(len(x), bool)
         out = min(int(np.floor(trimmed * len(x))), len(x) - 2)
@@ -180,7 +180,7 @@ class Explorer(ABC, Generic[P]):
 
 
 class _PriorAnswer(NamedTuple):
-    """A prior as it is drawn."""
+    """A prior with the interface of `Answer`."""
 
     prior: Any
 
@@ -197,7 +197,7 @@ class _PriorAnswer(NamedTuple):
 
 
 def _noting(call: Any) -> tuple[Any, tuple[str, ...]]:
-    """What a call returns, and of what it warned."""
+    """Return the result of a call, and the messages of its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = call()

@@ -1,4 +1,4 @@
-"""Draws that follow a posterior as it moves, and what NLE says of data that move."""
+"""Draws that follow a posterior as it moves, and the NLE posterior of data that move."""
 
 from typing import Any, NamedTuple
 
@@ -20,17 +20,17 @@ from nsmbayes.samplers.recounted import counted_losses, losses_at
 from nsmbayes.samplers.students import Population, around
 from nsmbayes.surrogates import Density
 
-_STAGE, _PER_PARAMETER = 400, 40  # draws of a stage
-_NEAR = 200  # draws that the next search begins with
-_KEPT = 800  # draws that are kept of a posterior of NLE
-_MOVED, _WORTH = 3, 0.5  # rows that may have moved, and which share of their worth draws must keep to be reweighted
+_STAGE, _PER_PARAMETER = 400, 40  # number of draws of a stage: minimum, and per parameter
+_NEAR = 200  # number of draws that the next search starts from
+_KEPT = 800  # number of stored draws of an NLE posterior
+_MOVED, _WORTH = 3, 0.5  # for reweighting: maximum number of moved rows, and minimum relative effective sample size
 
 
 class Follower:
-    """Weighted draws of one target after another, each begun where the last one was.
+    """Weighted draws of one target after another, each started from the draws of the previous one.
 
-    They are importance draws from Student distributions that are fitted to the target in stages (`samplers.adapt`,
-    roughly): good for a picture, and an unbiased answer up to the noise of a few hundred draws.
+    They are importance draws from Student distributions that are roughly fitted to the target in stages
+    (`samplers.adapt`): sufficient for a plot, and unbiased up to the noise of a few hundred draws.
     """
 
     def __init__(self, seed: int):
@@ -41,7 +41,7 @@ class Follower:
     def follow(
         self, target: Target, near: Float[np.ndarray, "k d"] | None = None, evaluate: Evaluate | None = None
     ) -> DrawsAnswer | None:
-        """Draws of a target; None if no draws could follow it. `near` are draws of a similar one, if known."""
+        """Draw from a target; None if the search fails. `near` are draws of a similar target, if known."""
         near = self._near if near is None else near
         beta, first = float(target.beta), None if near is None else around(near)
         key_start, key = jax.random.split(self._key)
@@ -66,15 +66,15 @@ class _Kept(NamedTuple):
     theta: Float[np.ndarray, "k d"]
     losses: Float[np.ndarray, "k n"]
     logs: Float[np.ndarray, " k"]
-    """Log weight plus total loss: less another total loss, it is the log weight for that."""
+    """Log weight plus total loss; minus another total loss, this is the log weight for that loss."""
     effective: float
 
 
 class LikelihoodAnswer(Follower):
-    """What NLE says: every row counts alike, or those that are not trimmed.
+    """The NLE posterior, in which all rows, or all untrimmed rows, have the same weight.
 
-    While one row moves, or others are trimmed, draws at rest carry weights: only the loss of that row is computed. New
-    ones are drawn where they are no longer worth half of what they were.
+    While one row moves, or others are trimmed, the draws at rest are reweighted: only the loss of that row is computed.
+    New draws are made if the effective sample size falls below half of its original value.
     """
 
     def __init__(self, density: Density, seed: int):
@@ -84,7 +84,7 @@ class LikelihoodAnswer(Follower):
 
     @double_precision
     def of(self, prior: UnconstrainedPrior, x: Float[np.ndarray, "n d_x"], counts: Any) -> DrawsAnswer | None:
-        """The posterior of rows of which each counts one or nothing."""
+        """The posterior of the data with a count of one or zero for each row."""
         counts = np.asarray(counts, float)
         if self._kept is not None and self._kept.prior is prior:
             found = self._reweighted(self._kept, x, counts)

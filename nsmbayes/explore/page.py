@@ -1,4 +1,4 @@
-"""The page: what it shows of an explorer, and what happens if something on it is moved."""
+"""The page: it shows an explorer, and reacts to changes by the user."""
 
 import html
 import time
@@ -16,8 +16,8 @@ from nsmbayes.explore.choices import Choices
 from nsmbayes.explore.explorer import NLE, TRIMMED, Explorer
 from nsmbayes.posteriors import LOW_WEIGHT
 
-_REST_MS = 300  # after the last change, before everything is fitted again
-_BETAS = 2.0  # powers of ten to both sides of the learning rate at the start
+_REST_MS = 300  # delay after the last change, before everything is refitted
+_BETAS = 2.0  # range of the slider on both sides of the initial learning rate, in powers of ten
 _LOWEST_ZETA = 0.2
 LIVE = "Moving: location, scatter and factors by number are those of the last fit."
 FITTING = "Fitting everything again ..."
@@ -25,7 +25,7 @@ RESTED = "At rest: everything is fitted to the data as shown."
 
 
 class Page:
-    """One page in one browser, with data and choices of its own."""
+    """One page in one browser, with its own data and choices."""
 
     def __init__(self, document: Any, explorer: Explorer[Any], executor: Executor, *, title: str):
         self._document, self._start, self._explorer, self._executor = document, explorer, explorer, executor
@@ -60,7 +60,7 @@ class Page:
     def _flat(self) -> bool:
         return len(self._columns) == 1
 
-    # --- what the user does ---
+    # --- actions of the user ---
 
     def _listen(self) -> None:
         use = self._use
@@ -77,7 +77,7 @@ class Page:
         use.reset.on_click(self._on_reset)
 
     def _on_moved(self, attribute: str, old: Any, new: Any) -> None:
-        """A row was dragged in the browser, which waits for the answer to its question of this number."""
+        """A row was dragged in the browser, which waits for the answer with this serial number."""
         del attribute, old
         row = int(new["row"][0])
         place = [float(new["x"][0])] if self._flat else [float(new["x"][0]), float(new["y"][0])]
@@ -115,7 +115,7 @@ class Page:
         self._rest()
 
     def _on_columns(self, attribute: str, old: Any, new: Any) -> None:
-        """Another pair of columns is to be shown."""
+        """Another pair of columns was selected."""
         del attribute, old, new
         assert self._use.across is not None
         assert self._use.up is not None
@@ -124,7 +124,7 @@ class Page:
         self._show_rows()
 
     def _on_slider(self, attribute: str, old: Any, new: Any) -> None:
-        """A slider was moved: of many moves in a row, the last one is answered."""
+        """A slider was moved; of many moves in a row, only the last one is processed."""
         del attribute, old, new
         if self._own_doing:
             return
@@ -148,7 +148,7 @@ class Page:
         self._rest()
 
     def _on_reset(self) -> None:
-        """Back to the data and choices of the beginning."""
+        """Restore the initial data and choices."""
         self._changes += 1
         self._explorer, self._x, self._choices = self._start, self._start.x.copy(), self._start.choices
         self._grids = drawing.Grids(self._start.view(self._x, self._choices))
@@ -158,10 +158,10 @@ class Page:
         self._show(RESTED)
         self._show_certificate()
 
-    # --- at rest, everything is fitted again ---
+    # --- refitting at rest ---
 
     def _rest(self) -> None:
-        """Fit everything again, unless something moves before."""
+        """Schedule a refit, which is cancelled if something moves before."""
         self._changes += 1
         if self._resting is not None:
             self._document.remove_timeout_callback(self._resting)
@@ -174,12 +174,12 @@ class Page:
         future.add_done_callback(partial(self._fitted_elsewhere, self._changes))
 
     def _fitted_elsewhere(self, change: int, future: "Future[Explorer[Any]]") -> None:
-        """In the thread of the fit: the page is changed in its own."""
+        """Called in the thread of the fit; the page is changed in its own thread."""
         self._document.add_next_tick_callback(partial(self._fitted, change, future))
 
     def _fitted(self, change: int, future: "Future[Explorer[Any]]") -> None:
         if change != self._changes or future.cancelled():
-            return  # something has moved since, and will be fitted in its turn
+            return  # something has moved since then, and has its own refit
         try:
             self._explorer = future.result()
         except (InputError, ConvergenceError) as error:
@@ -188,10 +188,10 @@ class Page:
         self._show(RESTED)
         self._show_certificate()
 
-    # --- what the page shows ---
+    # --- content of the page ---
 
     def _show(self, status: str, *, serial: int = 0) -> None:
-        """Answers, weights and text for data and choices as they are."""
+        """Update answers, weights and text for the present data and choices."""
         start = time.perf_counter()
         explorer, sources = self._explorer, self._sources
         view = explorer.view(self._x, self._choices)
@@ -219,7 +219,7 @@ class Page:
         }
 
     def _show_rows(self) -> None:
-        """The rows where they are, on axes that hold them all."""
+        """Update the positions of the rows, and the ranges of the axes."""
         view = self._explorer.view(self._x, self._choices)
         places = self._x[:, list(self._columns)]
         names = [shorten(self._names[c]) for c in self._columns]
@@ -242,12 +242,12 @@ class Page:
         self._write(certificate=drawing.certificate_text(self._explorer.posterior.certificate))
 
     def _write(self, **words: str) -> None:
-        """Text in its places on the page; it is HTML, in which everything of others is escaped."""
+        """Update texts by name; they are HTML, and all external text in them must be escaped."""
         self._words |= words
         self._sources.words.data = {name: [text] for name, text in self._words.items()}
 
     def _settle_numbers(self) -> None:
-        """The numbers beside the plot are those of the chosen row."""
+        """Set the number fields to the values of the selected row."""
         numbers = [each for each in (self._use.across_value, self._use.up_value) if each is not None]
         for number, c in zip(numbers, self._columns, strict=True):
             values = self._start.x[:, c]
@@ -256,7 +256,7 @@ class Page:
             self._set(number, float(f"{self._x[self._row, c]:.6g}"))
 
     def _settle_controls(self) -> None:
-        """The sliders stand where the choices are."""
+        """Set the sliders to the present choices."""
         use, choices, j = self._use, self._choices, int(self._use.parameter.value)
         centre = float(np.log10(self._start.choices.beta))
         use.beta.start, use.beta.end = centre - _BETAS, centre + _BETAS
@@ -284,7 +284,7 @@ class Page:
         return int(np.clip(value if isinstance(value, int | float) else 0, 0, len(self._x) - 1))
 
     def _set(self, control: Any, value: Any) -> None:
-        """Change a control without that being taken for what the user did."""
+        """Change a control without triggering the callback for user actions."""
         self._own_doing = True
         try:
             control.value = value
@@ -293,7 +293,7 @@ class Page:
 
 
 def _rebuilt(explorer: Explorer[Any], x: Float[np.ndarray, "n d_x"], choices: Choices) -> Explorer[Any]:
-    """Everything fitted again, and the certificate, which takes a second and is kept."""
+    """Refit everything, and compute the certificate, which takes a second and is cached."""
     found = explorer.rebuilt(x, choices)
     assert found.posterior.certificate is not None
     return found

@@ -1,4 +1,4 @@
-"""A server for the page on this machine alone."""
+"""A server for the page, accessible only from this machine."""
 
 import os
 import secrets
@@ -25,7 +25,7 @@ _HOSTS = (_ADDRESS, "localhost")
 
 
 class LocalOnly(AuthProvider):
-    """Refuses what was not asked by this page at this address: foreign origins, and names that point here."""
+    """Rejects requests that do not come from this page: foreign origins, and other host names for this address."""
 
     def __init__(self, hosts: tuple[str, ...]):
         self._hosts = hosts
@@ -33,33 +33,33 @@ class LocalOnly(AuthProvider):
 
     @property
     def get_user(self) -> Any:
-        """The one user there is, or an error."""
+        """A function that returns the only user, or raises an error."""
         return self._check
 
     @property
     def get_user_async(self) -> None:
-        """Nothing: `get_user` is all."""
+        """None: `get_user` is used instead."""
 
     @property
     def login_url(self) -> str:
-        """Never shown: nobody can log in."""
+        """Never shown, since there is no login."""
         return "/"
 
     @property
     def get_login_url(self) -> None:
-        """Nothing: see `login_url`."""
+        """None: see `login_url`."""
 
     @property
     def login_handler(self) -> None:
-        """Nothing: nobody can log in."""
+        """None: there is no login."""
 
     @property
     def logout_url(self) -> None:
-        """Nothing: nobody can log out."""
+        """None: there is no logout."""
 
     @property
     def logout_handler(self) -> None:
-        """Nothing: nobody can log out."""
+        """None: there is no logout."""
 
     def _check(self, handler: Any) -> str:
         origin = handler.request.headers.get("Origin")
@@ -71,11 +71,11 @@ class LocalOnly(AuthProvider):
 
 
 def local_server(explorer: Explorer[Any], *, port: int, title: str) -> tuple[BaseServer, str]:
-    """A server on the loopback address, not started yet, and the address of its page.
+    """Build a server on the loopback address, not yet started; return it with the address of its page.
 
-    The address holds a secret, so that other users of this machine cannot open it.
+    The address contains a secret, so that other users of this machine cannot open the page.
     """
-    settings.resources.set_value("server")  # nothing is loaded from elsewhere, whatever the user has set for Bokeh
+    settings.resources.set_value("server")  # load nothing from other servers, regardless of the user's Bokeh settings
     try:
         listening = socket.create_server((_ADDRESS, port))
     except OSError as error:

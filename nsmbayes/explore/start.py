@@ -1,4 +1,4 @@
-"""From a saved model and data to something that can be explored."""
+"""Build an explorer from a trained model and data."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from nsmbayes.explore.explorer import Explorer
 from nsmbayes.methods import NSMBayes, NSMBayesAmortised, NSMBayesConj
 
 MOST = 5000
-"""Rows that the page takes: every one of them can be dragged."""
+"""Maximum number of rows on the page: every row can be dragged."""
 
 
 def explorer_of(method: Any, x: Any, *, beta: float | None = None, seed: int = 0) -> Explorer[Any]:
-    """What answers at once while rows of `x` and choices move, for a trained NSMBayesConj, NSMBayes(Amortised).
+    """Build an explorer of a trained NSMBayesConj, NSMBayesAmortised or NSMBayes, for live changes of `x` and choices.
 
-    NSMBayes is explored as NSMBayesAmortised, which has the same posterior from sums and shares its network.
+    NSMBayes is explored as NSMBayesAmortised, which computes the same posterior from sums with the same network.
 
     Example:
         >>> import nsmbayes as nsm
@@ -45,7 +45,7 @@ def explorer_of(method: Any, x: Any, *, beta: float | None = None, seed: int = 0
 
 
 def explorer_kind(method: Any) -> type[Explorer[Any]]:
-    """The kind of explorer that a method has, or an error that says which methods have one."""
+    """The class of explorer for a method; raises `InputError` for a method without one."""
     if isinstance(method, NSMBayesConj):
         return ConjugateExplorer
     if isinstance(method, NSMBayesAmortised) or type(method) is NSMBayes:
@@ -57,5 +57,5 @@ def explorer_kind(method: Any) -> type[Explorer[Any]]:
 
 
 def as_amortised(method: NSMBayes) -> NSMBayesAmortised:
-    """The method whose posterior is that of NSM-Bayes by sums, with the same network and options."""
+    """The corresponding NSMBayesAmortised, with the same network and options."""
     return NSMBayesAmortised(method.prior, **method.config()).adopt(method)

@@ -1,4 +1,4 @@
-"""The figures and controls of the page, as Bokeh models that know nothing of inference."""
+"""The figures and controls of the page, as Bokeh models that are independent of inference."""
 
 from importlib import resources
 from typing import Any, NamedTuple
@@ -22,33 +22,33 @@ from nsmbayes.explore.drawing import COLOURS, DASHES, OWN_COLOUR, PRIOR_COLOUR
 _WIDE, _PLOT = 560, 330
 _SMALL = (270, 170)
 TEMPLATE = resources.files("nsmbayes.explore").joinpath("page.html").read_text(encoding="utf-8")
-"""The page around the figures and controls. Text is not in widgets of Bokeh: each change of one would lay out the whole
-page again, which takes longer than everything else."""
+"""HTML template around the figures and controls. Text is not in Bokeh widgets, because each change of a widget triggers
+a new layout of the whole page, which takes longer than everything else."""
 
 
 def script() -> str:
-    """What the page does by itself."""
+    """The JavaScript of the page."""
     return resources.files("nsmbayes.explore").joinpath("page.js").read_text(encoding="utf-8")
 
 
 class Sources(NamedTuple):
-    """Tables that browser and server share."""
+    """Tables shared by browser and server."""
 
     points: ColumnDataSource
-    """The rows as they are drawn."""
+    """The drawn rows."""
     moved: ColumnDataSource
-    """From the browser: which row was dragged where."""
+    """From the browser: the dragged row and its new position."""
     answered: ColumnDataSource
-    """To the browser: what rows count now, and which question that answers."""
+    """To the browser: the present weights of the rows, and the serial number of the request."""
     curves: ColumnDataSource
     weight: ColumnDataSource
-    """The weight along the axis, for one column."""
+    """The weight function along the axis, for one column."""
     words: ColumnDataSource
-    """Text, by the names of its places on the page."""
+    """Texts, by the names of their places on the page."""
 
 
 class Controls(NamedTuple):
-    """All that can be set."""
+    """All controls of the page."""
 
     row: Spinner
     across_value: Spinner
@@ -65,19 +65,19 @@ class Controls(NamedTuple):
 
 
 def sources() -> Sources:
-    """Empty tables."""
+    """Create empty tables."""
     return Sources(*(ColumnDataSource(name=name) for name in Sources._fields))
 
 
 def written(document: Any, tables: Sources) -> None:
-    """Let text appear on the page when it is ready, and whenever it changes."""
+    """Show text on the page when the page is ready, and whenever the text changes."""
     write = CustomJS(args={"words": tables.words}, code="window.nsmExplore.write(words)")
     tables.words.js_on_change("data", write)
     document.js_on_event("document_ready", write)
 
 
 def data_figure(tables: Sources, *, flat: bool) -> Any:
-    """The rows, which can be dragged; for one column (`flat`) along the axis, at the height of their weight."""
+    """Figure of the rows, which can be dragged; for one column (`flat`), their height is their weight."""
     plot = figure(
         name="data",
         width=_WIDE,
@@ -95,7 +95,7 @@ def data_figure(tables: Sources, *, flat: bool) -> Any:
         plot.yaxis.axis_label = "weight"
     dots: Any = {"size": 11, "fill_color": "colour", "line_color": "edge", "line_width": 2, "fill_alpha": 0.75}
     plot.scatter("x", "y", source=tables.points, **dots)
-    # a table belongs to the page, and is kept in step with it, only if something on the page refers to it
+    # a table is part of the page, and synchronised with it, only if something on the page refers to it
     shared = {"figure": plot, "flat": flat, **tables._asdict()}
     for event, call in (
         ("panstart", "start(figure, points, cb_obj)"),
@@ -109,7 +109,7 @@ def data_figure(tables: Sources, *, flat: bool) -> Any:
 
 
 def marginal_figures(tables: Sources, names: tuple[str, ...]) -> list[Any]:
-    """One small figure per parameter."""
+    """One small figure of marginal densities per parameter."""
     found = []
     for j, name in enumerate(names):
         ranges: Any = {"x_range": Range1d(start=0, end=1), "y_range": Range1d(start=0, end=1.08)}
@@ -130,7 +130,7 @@ def marginal_figures(tables: Sources, names: tuple[str, ...]) -> list[Any]:
 
 
 def controls(names: tuple[str, ...], columns: tuple[str, ...], n: int) -> Controls:
-    """All controls; every one can be used with the keyboard."""
+    """Create all controls; all of them can be used with the keyboard."""
     flat, half = len(columns) == 1, _WIDE // 2 - 10
     options: Any = [(str(i), shorten(name)) for i, name in enumerate(columns)]
     parameters: Any = [(str(j), shorten(name)) for j, name in enumerate(names)]
@@ -170,7 +170,7 @@ def controls(names: tuple[str, ...], columns: tuple[str, ...], n: int) -> Contro
 
 
 def laid_out(plot: Any, marginals: list[Any], use: Controls) -> tuple[Any, Any]:
-    """What stands on the left and on the right of the page."""
+    """Layout of the left and the right column of the page."""
     chosen = [each for each in (use.across, use.up) if each is not None]
     places = [each for each in (use.row, use.across_value, use.up_value) if each is not None]
     left = column(
@@ -188,13 +188,13 @@ def laid_out(plot: Any, marginals: list[Any], use: Controls) -> tuple[Any, Any]:
 
 
 def set_range(axis: Any, low: float, high: float) -> None:
-    """Change the range of an axis, if it is another: it is drawn again then."""
+    """Set the range of an axis if it differs, since every change redraws the axis."""
     if (axis.start, axis.end) != (low, high):
         axis.update(start=low, end=high)
 
 
 def span(values: np.ndarray) -> tuple[float, float]:
-    """The range of an axis: with room to drag a row far away."""
+    """Range of an axis, with room to drag a row far away."""
     low, high = float(values.min()), float(values.max())
     wide = (high - low) or max(abs(high), 1.0)
     return low - 0.25 * wide, high + 0.5 * wide

@@ -1,4 +1,4 @@
-"""Interoperability: what other packages have made, converted for this one."""
+"""Interoperability: conversion of objects from other packages."""
 
 from nsmbayes.interop.sbi import adopt as adopt
 from nsmbayes.interop.sbi import density_from_sbi as density_from_sbi

@@ -1,7 +1,7 @@
-"""From sbi: likelihood estimators that the sbi package has trained, converted for this package.
+"""Conversion of likelihood estimators that were trained with the sbi package.
 
-Weights are copied and nothing is trained again: the result is JAX in double precision, without torch. torch and sbi are
-imported where they are needed and nowhere else.
+Weights are copied without further training: the result is JAX in double precision, without torch. torch and sbi are
+imported only where they are needed.
 """
 
 from typing import Any, TypeVar
@@ -30,17 +30,17 @@ _Method = TypeVar("_Method", bound=LikelihoodMethod)
 def from_sbi(
     estimator: Any, prior: Any, theta: Any, x: Any, *, method: type[LikelihoodMethod] = NSMBayes, **options: Any
 ) -> Any:
-    """A trained method from a likelihood estimator that sbi has trained: nothing is trained again.
+    """Build a trained method from a likelihood estimator that was trained with sbi, without further training.
 
     Args:
-        estimator: what `NLE(...).append_simulations(theta, x).train()` of sbi returned; see `density_from_sbi`.
-        prior: the torch prior, or any other that this package accepts.
-        theta: the parameters it was trained on, (m, d_theta); a torch tensor is fine.
-        x: the simulations it was trained on, (m, d_x). Observations outside their range cause a warning later.
+        estimator: the result of `NLE(...).append_simulations(theta, x).train()` in sbi; see `density_from_sbi`.
+        prior: the torch prior, or any other prior that this package accepts.
+        theta: the training parameters, (m, d_theta); torch tensors are accepted.
+        x: the training simulations, (m, d_x). Observations outside their range cause a warning later.
         method: `nsmbayes.NSMBayes`, `nsmbayes.NSMBayesAmortised` or `nsmbayes.NLE`.
-        options: those of the method. With a flow `noise_levels` are (0,): only mixtures can be smoothed exactly.
+        options: options of the method. For a flow, `noise_levels` are (0,): only mixtures can be smoothed exactly.
 
-    The method can be saved, and loaded where there is no torch.
+    The method can be saved, and loaded without torch.
 
     Example:
         >>> import nsmbayes as nsm
@@ -57,7 +57,7 @@ def from_sbi(
 
 
 def adopt(method: _Method, estimator: Any, theta: Any, x: Any) -> _Method:
-    """Let a method of your own use a likelihood estimator that sbi has trained; returns `method`. See `from_sbi`.
+    """Let an existing method use a likelihood estimator that was trained with sbi; returns `method`. See `from_sbi`.
 
     A flow needs `NSMBayes(prior, noise_levels=(0,))`.
     """
@@ -78,13 +78,13 @@ def _adopted(method: _Method, density: SbiMixture | MaskedAutoregressiveFlow, th
 
 @double_precision
 def density_from_sbi(estimator: Any) -> SbiMixture | MaskedAutoregressiveFlow:
-    """The density q(x | theta) of an estimator that sbi's NLE has trained, as an nsmbayes surrogate.
+    """Convert the density q(x | theta) of an estimator trained by sbi's NLE to an nsmbayes surrogate.
 
-    `density_estimator="mdn"` becomes a Gaussian mixture, which noise levels can smooth exactly, and "maf" a masked
-    autoregressive flow. Anything that is not twice differentiable in x is refused: score matching needs both
-    derivatives. Z-scoring is converted, and embedding networks of theta that are plain layers.
+    `density_estimator="mdn"` becomes a Gaussian mixture, which can be smoothed exactly by noise levels, and "maf" a
+    masked autoregressive flow. Densities that are not twice differentiable in x are rejected: score matching needs both
+    derivatives. Z-scoring and embedding networks of theta with plain layers are also converted.
 
-    sbi does not bound theta before its network sees it, so that far outside the prior the density extrapolates.
+    sbi does not bound theta at the input of its network, so the density extrapolates far outside the prior.
     """
     try:
         from sbi.neural_nets.estimators import (  # pyright: ignore[reportMissingImports]
@@ -109,7 +109,7 @@ def density_from_sbi(estimator: Any) -> SbiMixture | MaskedAutoregressiveFlow:
 def _mixture(estimator: Any) -> SbiMixture:
     from torch import nn  # pyright: ignore[reportMissingImports]
 
-    if getattr(estimator, "_prior_transform", None) is not None:  # sbi 0.26 has none: it does not transform
+    if getattr(estimator, "_prior_transform", None) is not None:  # does not exist in sbi 0.26
         raise InputError(
             "`estimator` transforms x nonlinearly (z_score_x='transform_to_unconstrained'), after which its density is "
             "no Gaussian mixture in x. Train it with z_score_x='independent'."
@@ -202,7 +202,7 @@ def _masked_affine(part: Any) -> MaskedAffine:
 
 
 def _condition(estimator: Any) -> tuple[Standardiser, Embedding]:
-    """How theta is standardised, and the layers that it goes through before the network."""
+    """The standardiser of theta, and the embedding layers before the network."""
     from sbi.utils.sbiutils import Standardize  # pyright: ignore[reportMissingImports]
     from torch import nn  # pyright: ignore[reportMissingImports]
 
@@ -230,7 +230,7 @@ def _condition(estimator: Any) -> tuple[Standardiser, Embedding]:
 
 
 def _flat(module: Any) -> list[Any]:
-    """The steps of nested `Sequential`s, and of sbi's `FCEmbedding`, which is one."""
+    """Flatten nested `Sequential`s, including sbi's `FCEmbedding`, into a list of steps."""
     from torch import nn  # pyright: ignore[reportMissingImports]
 
     if type(module).__name__ == "FCEmbedding":
@@ -239,7 +239,7 @@ def _flat(module: Any) -> list[Any]:
 
 
 def _by_default(step: Any) -> bool:
-    """Whether an activation has the options that it has in JAX."""
+    """Whether an activation has the same options as in JAX."""
     return all(getattr(step, name, value) == value for name, value in _DEFAULTS.items())
 
 

@@ -1,4 +1,4 @@
-"""Methods: ways from simulations and observations to a posterior."""
+"""Inference methods: each builds a posterior from simulations and observations."""
 
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ METHODS: dict[str, type[Any]] = {
 
 
 def load(path: str | Path, *, prior: Any = None) -> Any:
-    """Load a trained method, a posterior, or the statistics of a data set, that its `save` wrote.
+    """Load a trained method, a posterior, or the statistics of a data set from the folder that `save` wrote.
 
-    With `prior`, a method gets this prior instead of the saved one: needed for one that has no form on disk.
+    `prior` replaces the saved prior of a method. It is required if the prior could not be saved.
 
     Example:
         >>> import nsmbayes as nsm

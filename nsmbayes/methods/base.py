@@ -1,4 +1,4 @@
-"""What methods share: a prior, names, the simulations they were given, and how they are saved."""
+"""Base classes of all methods: prior, parameter and column names, appended simulations, simulation budget."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
@@ -16,21 +16,21 @@ from nsmbayes.priors import as_prior
 from nsmbayes.robustness import certify
 from nsmbayes.training import Stopped, TrainingHistory
 
-_FEWEST_HELD_OUT = 20  # that can say anything
-_UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
+_FEWEST_HELD_OUT = 20  # fewer held-out simulations are not informative
+_UNSEEN = 0.05  # warn if a larger fraction of the prior is outside the range of the simulations
 
 
 class Method(Sheltered, ABC):
-    """A way from observations to a posterior."""
+    """Base class of all methods: given a prior, a method builds a posterior from observations."""
 
     name: str  # on the command line and in saved models
-    label: str  # for readers
+    label: str  # in text for readers
     amortised: str  # "fully", "partially" or "no"
     history: TrainingHistory | None = None
     x_names: Names = None
-    """The columns of x by name, where they have names: given, or those of the simulations."""
+    """Names of the columns of x, given by the user or taken from the simulations; None if there are none."""
     interrupted: bool = False
-    """Whether the training of its network was ended by Ctrl-C; posteriors then say so."""
+    """Whether Ctrl-C ended the training of the network; posteriors then report it."""
 
     def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
         self.prior = as_prior(prior)
@@ -38,7 +38,7 @@ class Method(Sheltered, ABC):
         self.dropped = 0.0
         """The fraction of the simulations that failed and were dropped."""
         self.budget = None if budget is None else checks.integer(budget, "budget", at_least=1)
-        """The most simulator calls the method may use, given to it or made by it; None for no limit."""
+        """Maximum number of simulator calls, appended or made by the method; None for no limit."""
         if parameter_names is None:
             parameter_names = getattr(self.prior, "parameter_names", None)
         self._has_names = parameter_names is not None
@@ -53,23 +53,24 @@ class Method(Sheltered, ABC):
 
     @abstractmethod
     def train(self, seed: int = 0, *, progress: bool = True) -> Self:
-        """Do what can be done before the observations are known."""
+        """Do the work that does not need the observations, such as training a network."""
 
     @abstractmethod
     def build_posterior(self, x: Any, *, seed: int = 0) -> Posterior:
         """The posterior given observations (n, d_x)."""
 
     def check(self, x: Any) -> Reach:
-        """How far observations lie from all simulations, before anything is inferred from them.
+        """Check how far the observations lie from all simulations; call it before building a posterior.
 
-        `.verdict` says it in a few words, `.explain()` in a sentence or two; there are numbers for each row and column.
+        The result summarises the check in a few words (`.verdict`) and in one or two sentences (`.explain()`), and has
+        numbers for each row and column.
         """
         simulated, bounds = self._reference()
         x = named_matrix(x, "x", self.x_names, width=simulated.shape[1], width_is="columns, like the simulations")
         return reach(x, simulated, self.x_names, bounds=bounds)
 
     def _reference(self) -> tuple[Float[np.ndarray, "m d_x"], Float[np.ndarray, "2 d_x"] | None]:
-        """Simulations, and None; or draws of the surrogate over the prior, and the range of the simulations."""
+        """Return (simulations, None), or draws of the surrogate over the prior and the range of the simulations."""
         raise InputError(
             f"{self.label} has no simulations to compare with. Simulate from the prior, and pass them to "
             "nsmbayes.diagnostics.reach(x, simulated)."
@@ -83,7 +84,7 @@ class Method(Sheltered, ABC):
         self.history, self.interrupted = history, history.stopped == Stopped.INTERRUPTED
 
     def _check_budget(self, calls: int) -> int:
-        """The calls of the simulator with so many more; raise `BudgetError` if they are too many."""
+        """Return the total number of simulator calls after `calls` more; raise `BudgetError` above the budget."""
         used = self.simulations_used + calls
         if self.budget is not None and used > self.budget:
             raise BudgetError(
@@ -93,22 +94,22 @@ class Method(Sheltered, ABC):
         return used
 
     def _charge(self, calls: int) -> None:
-        """Count calls of the simulator, before they are made."""
+        """Count simulator calls before they are made; raise `BudgetError` above the budget."""
         self.simulations_used = self._check_budget(calls)
 
 
 class TrainedMethod(Method):
-    """A method that learns from simulations: `append_simulations`, then `train`, then `build_posterior` at will."""
+    """A method trained on simulations: call `append_simulations`, `train`, then `build_posterior` for any data set."""
 
     def __init__(self, prior: Any, dim: int, parameter_names: tuple[str, ...] | None, budget: int | None = None):
         super().__init__(prior, dim, parameter_names, budget)
         self._simulations: list[tuple[Float[np.ndarray, "m d_theta"], Float[np.ndarray, "m ..."]]] = []
 
     def append_simulations(self, theta: Any, x: Any) -> Self:
-        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row.
+        """Add simulations: parameters (m, d_theta) and simulator outputs (m, d_x), row by row.
 
-        The column names of a DataFrame `x` are remembered: observations are later brought into this order by name. A
-        DataFrame `theta` is brought into the order of `parameter_names`, or names the parameters if they have no names.
+        If `x` is a DataFrame, its column names are stored, and the columns of observations are later reordered by name.
+        If `theta` is a DataFrame, its columns are reordered by `parameter_names`; without them it names the parameters.
         """
         known = self.parameter_names if self._has_names and column_names(theta) is not None else None
         like = "columns, one per parameter of the prior"
@@ -132,7 +133,7 @@ class TrainedMethod(Method):
         return self
 
     def _names_with(self, found: Names) -> Names:
-        """The names of the columns, now that some were found where there were perhaps none."""
+        """Return the column names after simulations with the names `found` (or None) are appended."""
         if self.x_names is not None or found is None:
             return self.x_names
         names = check_names(found, "x_names")

@@ -1,4 +1,4 @@
-"""A density beside a family that has none: it tells which observations are more than the model explains."""
+"""A density for a family that has none: it identifies excess observations, more than the model explains."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,12 +21,12 @@ _PREFIX = "companion."
 
 
 class Companion(NLE):
-    """A mixture density network that is trained, saved and asked on behalf of another method."""
+    """A mixture density network that is trained, saved and used as part of another method."""
 
     def train_for(
         self, d_x: int, seed: int, given: TrainingSettings | None, devices: Sequence[Any] | None, progress: bool
     ) -> None:
-        """Train as NLE does, for no more epochs than `given` to the other method."""
+        """Train like NLE, for at most as many epochs as in `given`, the settings of the other method."""
         usual = self.default_training(d_x)
         most = usual.max_epochs if given is None else min(usual.max_epochs, given.max_epochs)
         self.train(seed, settings=replace(usual, max_epochs=most), devices=devices, progress=progress)
@@ -39,16 +39,16 @@ class Companion(NLE):
     def suspects(
         self, excess: Excess, recipe: LossRecipe, prior: GaussianPrior, x: Float[np.ndarray, "n d_x"], seed: int
     ) -> Suspects:
-        """Which observations are more than the model explains."""
+        """Search for observations that are more than the model explains."""
         noisy = recipe.dequantise(x)
         return find_suspects(excess, unconstrained(prior), self.mixture, noisy, recipe.centre, seed)
 
     def saved_arrays(self) -> dict[str, np.ndarray]:
-        """What it has learnt, under names of its own."""
+        """Return the trained state as arrays, with a prefix in their names."""
         return {f"{_PREFIX}{name}": array for name, array in self._saved_arrays().items()}
 
     def restored(self, arrays: Mapping[str, np.ndarray], d_x: int) -> "Companion | None":
-        """With what `saved_arrays` returned, if that is among `arrays`."""
+        """Restore the trained state from `arrays`; None if they contain no companion."""
         own = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
         if not own:
             return None

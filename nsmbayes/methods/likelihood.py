@@ -1,4 +1,4 @@
-"""What NLE and NSM-Bayes share: a normalised surrogate trained by maximum likelihood, and sampling."""
+"""Base class of NLE and NSM-Bayes: a normalised surrogate trained by maximum likelihood, and sampling."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_densit
 _TRAINING = TrainingSettings(
     learning_rate=3e-3, weight_decay=0.0, batch_size=512, max_epochs=40, patience=20, schedule="cosine"
 )
-_ABSURD = 1e30  # ranges of the simulations
+_ABSURD = 1e30  # observations are clipped at this multiple of the range of the simulations
 
 
 class LikelihoodMethod(RefinableMethod):
@@ -54,24 +54,24 @@ class LikelihoodMethod(RefinableMethod):
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
-        surrogate: "mdn", "maf", or one with options of your own: `nsmbayes.MDN(...)`, `nsmbayes.MAF(...)`.
-        grid_steps: for x whose columns take only multiples of a step (counts, days): the steps, 0 for a continuous
-            column. Simulations and observations then get uniform noise of one step, so that they have a density.
-        scaling: how networks see x: "robust", "zscore" or "none".
-        sampler: "adaptive" (an independence sampler, and NUTS where it does not converge), "nuts", "slice", or a
-            `nsmbayes.samplers.Sampler` of your own, for which the next three are ignored.
+        surrogate: "mdn", "maf", or a surrogate with your own options: `nsmbayes.MDN(...)`, `nsmbayes.MAF(...)`.
+        grid_steps: for columns of x with values on a grid (counts, days): the step of each column, 0 for a continuous
+            one. Uniform noise of one step is added to simulations and observations, so that they have a density.
+        scaling: scaling of x for the networks: "robust", "zscore" or "none".
+        sampler: "adaptive" (an independence sampler, or NUTS if that does not converge), "nuts", "slice", or your own
+            `nsmbayes.samplers.Sampler`, for which the next three options are ignored.
         chains: number of chains.
-        warmup: steps of each chain of NUTS or slice sampling that are spent on tuning.
+        warmup: tuning steps of each chain, for NUTS and slice sampling.
         draws: draws kept from each chain.
         parameter_names: names for tables and plots.
-        x_names: names of the columns of x, if the simulations come without: those of a DataFrame are remembered, and
-            observations are brought into their order.
+        x_names: names of the columns of x, for simulations without names. The column names of a DataFrame are stored,
+            and observations are reordered by name.
     """
 
     amortised = "partially"
 
     def __init_subclass__(cls) -> None:
-        """Show the options below on every method that passes them on."""
+        """Show the inherited options in the signature and docstring of every subclass."""
         super().__init_subclass__()
         show_inherited_options(cls)
 
@@ -103,12 +103,12 @@ class LikelihoodMethod(RefinableMethod):
 
     @property
     def d_x(self) -> int:
-        """Width of an observation."""
+        """Number of columns of x."""
         return self.x_range.shape[1]
 
     @property
     def x_range(self) -> Float[np.ndarray, "2 d_x"]:
-        """The smallest and the largest simulated value of each column: beyond them the surrogate extrapolates."""
+        """The smallest and largest simulated value of each column; the surrogate extrapolates outside this range."""
         return require_trained(self._x_range)
 
     def train(
@@ -121,8 +121,7 @@ class LikelihoodMethod(RefinableMethod):
     ) -> Self:
         """Train the surrogate by maximum likelihood on all simulations appended so far.
 
-        Without `settings`: those of `default_training(d_x)`. With several `devices`, e.g. `jax.devices()`, each has a
-        part of every batch.
+        The default `settings` are `default_training(d_x)`. Several `devices`, e.g. `jax.devices()`, share every batch.
         """
         seed = checks.integer(seed, "seed")
         if not self.surrogate.trainable:
@@ -154,7 +153,7 @@ class LikelihoodMethod(RefinableMethod):
         return self
 
     def default_training(self, d_x: int) -> TrainingSettings:
-        """How the surrogate of x with `d_x` columns is trained by default: a mixture of several columns for longer."""
+        """Default training settings for x with `d_x` columns; mixtures of several columns are trained for longer."""
         if isinstance(self.surrogate, MDN) and d_x > FEW_COLUMNS:
             return replace(_TRAINING, learning_rate=2e-3, max_epochs=70, batch_size=256, validation_fraction=0.1)
         if isinstance(self.surrogate, MDN) and d_x > 1:
@@ -162,11 +161,11 @@ class LikelihoodMethod(RefinableMethod):
         return _TRAINING
 
     def adopt(self, other: "LikelihoodMethod | Density", *, config: SurrogateConfig | None = None) -> Self:
-        """Use the surrogate that another method has trained: NLE and NSM-Bayes can share one.
+        """Use the trained surrogate of another method (NLE and NSM-Bayes can share one), or your own density.
 
-        Or a density of your own: a subclass of `nsmbayes.surrogates.Density`. Call `append_simulations` before with
-        some of the simulations it was trained on: they tell where it can be trusted, and whether it is smooth enough.
-        It can be saved if `config` builds densities of its shape.
+        Your own density is a subclass of `nsmbayes.surrogates.Density`. First call `append_simulations` with some of
+        its training simulations: they determine the range where it is valid, and whether it is smooth enough. The
+        method can be saved if `config` builds densities of the same shape.
         """
         if isinstance(other, LikelihoodMethod):
             self._check_noise(other.density)
@@ -187,23 +186,23 @@ class LikelihoodMethod(RefinableMethod):
         return self
 
     def network_key(self) -> tuple[Any, ...]:
-        """What its surrogate is but for the simulations and the seed: methods with the same key can share one."""
+        """Key of the options that determine the surrogate; methods with the same key can share a surrogate."""
         return ("density", self.surrogate, self.grid_steps, self.scaling, self._noise)
 
     @property
     def _noise(self) -> tuple[float, float] | None:
-        """The noise levels that the surrogate has to be trained for, if any."""
+        """Lowest and highest noise level that the surrogate must be trained for, or None."""
         return None
 
     def _augment(self) -> Augment | None:
-        """What is done to simulations before the network sees them."""
+        """Augmentation of simulations during training, e.g. added noise; None for none."""
         return None
 
     def _check_noise(self, density: Density) -> None:
-        """Refuse a density that does not know the method's noise levels."""
+        """Raise `InputError` if the density does not support the method's noise levels."""
 
     def _check_density(self, density: Density, theta: np.ndarray, x: np.ndarray) -> None:
-        """Refuse a density that the method's loss cannot use."""
+        """Raise `InputError` if the method's loss cannot use the density."""
 
     def _learn(self, density: Density, x: Float[np.ndarray, "m d_x"]) -> None:
         self._network, self._x_range = density, np.stack([x.min(axis=0), x.max(axis=0)])
@@ -220,7 +219,7 @@ class LikelihoodMethod(RefinableMethod):
         return x
 
     def warn_of_outside(self, x: Float[np.ndarray, "n d_x"], *, fraction: float = 0.0) -> None:
-        """Warn of observations beyond the range of the simulations, if they are more than a fraction of all."""
+        """Warn if more than a fraction of the observations is outside the range of the simulations."""
         low, high = self.x_range
         outside = np.flatnonzero(((x < low) | (x > high)).any(axis=1))
         if outside.size > fraction * len(x):
@@ -230,9 +229,9 @@ class LikelihoodMethod(RefinableMethod):
             )
 
     def _reined_in(self, x: Float[np.ndarray, "n d_x"]) -> Float[np.ndarray, "n d_x"]:
-        """`x` with values of absurd size moved to 1e30 times the range of the simulations beside it.
+        """Return `x` clipped at 1e30 times the range of the simulations outside that range.
 
-        For a weight that decays it makes no difference where they are out there, but squares of them overflow.
+        This makes no difference to a decaying weight, but squares of larger values would overflow.
         """
         low, high = self.x_range
         with np.errstate(over="ignore"):
@@ -242,12 +241,13 @@ class LikelihoodMethod(RefinableMethod):
     def build_posterior(
         self, x: Any, *, beta: float | None = None, seed: int = 0, progress: bool = True
     ) -> GeneralisedPosterior:
-        """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained."""
+        """Build the posterior given observations `x` of shape (n, d_x), without further simulation or training."""
 
     def build_posteriors(self, datasets: Sequence[Any], *, progress: bool = True, **options: Any) -> PosteriorBatch:
-        """The posteriors of many data sets (n, d_x), of which each may have another n, one after the other.
+        """Build the posteriors of many data sets (n, d_x), one after the other; each may have a different n.
 
-        `options` are those of `build_posterior`. `NSMBayesAmortised(prior).adopt(method)` is faster for very many.
+        `options` are those of `build_posterior`. `NSMBayesAmortised(prior).adopt(method)` is faster for very many
+        data sets.
         """
         if len(datasets) == 0:
             raise InputError("`datasets` must hold at least one data set.")
@@ -269,7 +269,7 @@ class LikelihoodMethod(RefinableMethod):
         by_distance: bool = False,
         surrogate_check: SurrogateCheck | None = None,
     ) -> GeneralisedPosterior:
-        """The posterior at a learning rate, and a warning if its chains disagree."""
+        """Build the posterior at a learning rate; warn if its chains have not converged."""
         target, result = problem.draw(beta, seed)
         posterior = GeneralisedPosterior(
             self._provenance(),
@@ -293,7 +293,7 @@ class LikelihoodMethod(RefinableMethod):
         return posterior
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments beside the prior."""
+        """Return the constructor's arguments, except the prior."""
         names = ("surrogate", "grid_steps", "scaling", "sampler", "parameter_names", "x_names")
         return {name: getattr(self, name) for name in names}
 
@@ -313,7 +313,7 @@ class LikelihoodMethod(RefinableMethod):
         self._network = fill_model(lambda: self._blank(self.x_range.shape[1], arrays), arrays)
 
     def _blank(self, d_x: int, arrays: dict[str, np.ndarray]) -> Density:
-        """The surrogate that training would start from, in other units; with a trend, or that alone, as in `arrays`."""
+        """Build an untrained surrogate with blank scalers; with a trend, or only a trend, if `arrays` have one."""
         scalers = Scalers.blank(d_x, self.support.dim)
         initial = self.surrogate.build(jax.random.key(0), scalers, noise=self._noise)
         if isinstance(initial, MixtureDensityNetwork) and "model.trend.slope" in arrays:
@@ -324,7 +324,7 @@ class LikelihoodMethod(RefinableMethod):
 
 
 def observed(x: Any, names: Names, d_x: int, *, may_miss: bool = False) -> Float[np.ndarray, "n d_x"]:
-    """Observations as an array with the columns of the simulations."""
+    """Convert observations to an array with the columns of the simulations."""
     x = named_matrix(x, "x", names, width=d_x, width_is="columns, like the simulations", missing=True)
     cells = np.isnan(x)
     if cells.any() and not may_miss:

@@ -1,4 +1,4 @@
-"""Observations with missing cells: what is checked, and how they are completed for location, scatter and excess."""
+"""Observations with missing cells: checks, and imputation for location, scatter and excess."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,16 +14,16 @@ from nsmbayes.samplers import trimmed_fit
 from nsmbayes.surrogates import Density, MixtureDensity
 
 MARGINALISE = "marginalise"
-_GUESSED_FROM = 400  # observations, at most: a first guess of the parameter needs no more
+_GUESSED_FROM = 400  # maximum number of observations for the first guess of the parameter
 
 
 def check_missing(missing: str | None) -> bool:
-    """Whether NaN means that a cell was not observed."""
+    """Return whether NaN marks a cell that was not observed."""
     return missing is not None and checks.choice(missing, "missing", (MARGINALISE,)) == MARGINALISE
 
 
 def as_mixture(density: Density) -> MixtureDensity:
-    """`density`, if its margins are known in closed form."""
+    """Return `density`; raise `InputError` if it is not a mixture, with margins in closed form."""
     if not isinstance(density, MixtureDensity):
         raise InputError(
             f"`x` has missing cells, and a {type(density).__name__} cannot be marginalised in closed form. Train a "
@@ -36,10 +36,10 @@ def as_mixture(density: Density) -> MixtureDensity:
 def completed(
     prior: UnconstrainedPrior, density: MixtureDensity, x: Float[np.ndarray, "n d_x"], seed: int
 ) -> Float[np.ndarray, "n d_x"]:
-    """`x` with a draw for each missing cell, given those of its row: from the Gaussian with the model's moments.
+    """Return `x` with missing cells drawn, given the others of their row, from the Gaussian with the model's moments.
 
-    The parameter is the one that explains the better half of the rows, each by its loss per cell. Only location,
-    scatter and the number of rows that are alike are taken from what is filled in; the loss never sees it.
+    The parameter is the one that best explains the better half of the rows, by their loss per cell. The imputed cells
+    are used only for location, scatter and the number of similar rows, never for the loss.
     """
     rng = np.random.default_rng([seed, len(x)])
     some = x[rng.permutation(len(x))[:_GUESSED_FROM]]

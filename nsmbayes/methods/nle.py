@@ -1,4 +1,4 @@
-"""NLE: neural likelihood estimation, what the robust methods are compared with."""
+"""NLE: neural likelihood estimation, the non-robust baseline."""
 
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ PAPER_FLOW = MAF(hidden=50, squash=False, allow_one_dimension=True)
 
 
 class NLE(LikelihoodMethod):
-    """Neural likelihood estimation: the surrogate's likelihood times the prior. Outliers move it without bound.
+    """Neural likelihood estimation: the surrogate's likelihood times the prior. Outliers can move it without bound.
 
     Example:
         >>> import nsmbayes as nsm
@@ -33,7 +33,7 @@ class NLE(LikelihoodMethod):
 
     @classmethod
     def paper(cls, prior: Any, **options: Any) -> Self:
-        """The paper's choices: a flow with 5 transforms of 50 units, z-scored x, slice sampling."""
+        """The paper's settings: a flow with 5 transforms of 50 units, z-scored x, slice sampling."""
         choices = {"surrogate": PAPER_FLOW, "scaling": "zscore", "sampler": "slice", "warmup": 500}
         return cls(prior, **(choices | options))
 
@@ -46,11 +46,11 @@ class NLE(LikelihoodMethod):
         seed: int = 0,
         progress: bool = True,
     ) -> GeneralisedPosterior:
-        """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
+        """Build the posterior given observations `x` of shape (n, d_x), without further simulation or training.
 
-        `beta` other than 1 raises the likelihood to a power. With missing="marginalise" cells of `x` that are NaN are
-        integrated out, exactly, where the surrogate is a mixture. With `progress`, what takes longer than two seconds
-        is said on a terminal.
+        The likelihood is raised to the power `beta`, by default 1. With missing="marginalise", NaN cells of `x` are
+        integrated out exactly; the surrogate must be a mixture. With `progress`, a step that takes longer than two
+        seconds is printed on a terminal.
         """
         x, seed = self._observations(x, missing), checks.integer(seed, "seed")
         power = 1.0 if beta is None else checks.positive(beta, "beta")

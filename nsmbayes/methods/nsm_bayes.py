@@ -40,35 +40,35 @@ from nsmbayes.suspects import Suspects, find_suspects, wider_for
 from nsmbayes.training import Augment, correlated_noise
 from nsmbayes.weights import IMQ, Excess, PlateauIMQ, Weight, Weighting, as_excess, as_weight
 
-_GUESSED_FROM = 400  # observations, at most: a first guess of the parameter needs no more
+_GUESSED_FROM = 400  # maximum number of observations for the first guess of the parameter
 
 
 class NSMBayes(LikelihoodMethod):
     """Robust generalised Bayesian inference with a neural score-matching loss.
 
-    The surrogate is trained as for NLE. The loss is the weighted score-matching loss, computed in coordinates whitened
-    by the robust location and scatter of the observations and summed over noise levels (`losses.noise_levels`); with
-    them beta = 1 is the natural learning rate, which calibration can only lower. `noise_levels=(0,)` is the paper's
-    loss. With other noise levels surrogate="maf" is a flow that is told the noise and trained with it
-    (`surrogates.NoisyFlow`).
+    The surrogate is trained as for NLE. The loss is the weighted score-matching loss, summed over noise levels
+    (`losses.noise_levels`) and computed in coordinates whitened by the robust location and scatter of the observations.
+    With noise levels, beta = 1 is the natural learning rate; calibration can only lower it. `noise_levels=(0,)` is the
+    paper's loss. With other noise levels, surrogate="maf" is a flow that takes the noise level as an input and is
+    trained on noisy data (`surrogates.NoisyFlow`).
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
-        weight: how observations are trusted as a function of their distance from the bulk; by default fully up to two
-            robust standard deviations, and less at every noise level beyond twelve. With several columns, up to the
-            distance that holds as many Gaussian observations, and beyond that plus ten. With `excess` both radii grow
-            to where 99 % of the fitted model's own observations lie; a weight without `columns` stays as it is.
-        scatter: the estimator of location and scatter behind the weight. "guided" (default) is "mcd" in one column; in
-            more it is shrunk towards the surrogate's own scatter at a robust first guess of the parameter
-            (`scatter.fit_guided`), so that few observations, or a tight group of outliers, do not mislead it; a flow's
-            scatter is not known in closed form, and median absolute deviations guide instead. Or "mcd", "mad", or
+        weight: weight of an observation as a function of its distance from the bulk. By default it is full up to two
+            robust standard deviations, and smaller at every noise level beyond twelve. With several columns, the first
+            radius contains the same fraction of Gaussian observations, and the second is ten larger. With `excess` both
+            radii grow to contain 99 % of the fitted model's own observations; a weight without `columns` is unchanged.
+        scatter: estimator of location and scatter for the weight. "guided" (default) is "mcd" for one column. For more,
+            it is shrunk towards the surrogate's own scatter at a robust first guess of the parameter
+            (`scatter.fit_guided`), so that it stays reliable with few observations or a tight group of outliers. The
+            scatter of a flow is not known in closed form: median absolute deviations replace it. Others: "mcd", "mad",
             "sample" (not robust).
-        excess: how observations lose weight where they are more than the fitted model explains (`weights.Excess`): a
-            cluster, a stuck sensor, a second population. None for weights by distance alone, which are also those of
-            surrogates that are not Gaussian mixtures, and of the paper.
+        excess: downweights observations where there are more than the fitted model explains (`weights.Excess`): a
+            cluster, a stuck sensor, a second population. None for weights by distance alone, as in the paper and for
+            all surrogates that are not Gaussian mixtures.
         noise_levels: noise levels in units of the robust scale of the observations, or (0,).
-        whiten: compute the loss in whitened coordinates; if not, in the user's units, as in the paper.
-        calibration: how beta is chosen where `build_posterior` is not given one: a `PathCalibration` (default), a
+        whiten: whether to compute the loss in whitened coordinates; False for the user's units, as in the paper.
+        calibration: how beta is chosen if `build_posterior` does not get one: a `PathCalibration` (default), a
             `ReweightingCalibration` (the paper's Algorithm 2), or None for beta = 1.
 
     Example:
@@ -105,7 +105,7 @@ class NSMBayes(LikelihoodMethod):
 
     @classmethod
     def paper(cls, prior: Any, *, initial_beta: float = 1.0, **options: Any) -> Self:
-        """The paper's choices: the flow and sampler of `NLE.paper`, IMQ with zeta = 1, raw x, Algorithm 2."""
+        """The paper's settings: the flow and sampler of `NLE.paper`, IMQ with zeta = 1, raw x, Algorithm 2."""
         choices: dict[str, Any] = {
             "surrogate": PAPER_FLOW,
             "scaling": "zscore",
@@ -130,20 +130,20 @@ class NSMBayes(LikelihoodMethod):
         seed: int = 0,
         progress: bool = True,
     ) -> GeneralisedPosterior:
-        """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
+        """Build the posterior given observations `x` of shape (n, d_x), without further simulation or training.
 
-        More than 500 observations in several columns are represented by a weighted subset of them. How well its loss
-        reproduces that of all is measured: see `compression` of the posterior, and its summary. More than 5,000 in one
-        column are counted in cells a tenth as wide as the smallest noise level.
+        With several columns, more than 500 observations are represented by a weighted subset. The posterior measures
+        how well the loss of the subset reproduces the full loss: see its `compression` and its summary. With one
+        column, more than 5,000 observations are counted in cells a tenth as wide as the smallest noise level.
 
         Args:
             x: the observations, outliers included.
-            beta: the learning rate; by default what the method's calibration finds.
-            weight: another weight than the method's own.
-            missing: "marginalise" if cells of `x` that are NaN were not observed: they are integrated out, exactly,
-                where the surrogate is a mixture, and rows are weighted by the columns that they have.
+            beta: the learning rate; by default it is calibrated.
+            weight: replaces the method's weight.
+            missing: "marginalise" if NaN cells of `x` were not observed. They are integrated out exactly if the
+                surrogate is a mixture, and each row is weighted by its observed columns.
             seed: for the sampler and the calibration.
-            progress: whether to say on a terminal what is being done, once it has taken two seconds.
+            progress: whether to print the current step on a terminal once it has taken two seconds.
         """
         x, seed = self._observations(x, missing), checks.integer(seed, "seed")
         with waiting("posterior", progress=progress), one_blas_thread():
@@ -205,10 +205,10 @@ class NSMBayes(LikelihoodMethod):
         lower: float | None,
         test: SurrogateTest | None = None,
     ) -> tuple[SurrogateCheck | None, float]:
-        """What held-out simulations say about the surrogate at the posterior, and a learning rate that allows for it.
+        """Check the surrogate near the posterior on held-out simulations; return the check and the learning rate.
 
-        `lower`: how much larger variances have to be for other reasons; None: the learning rate stays. Where `test`
-        has enough simulations near the posterior, the loss of the problem is corrected by them.
+        `lower` is the factor by which other effects increase the variances; with None the learning rate is unchanged,
+        otherwise it is lowered for both. If `test` has enough simulations near the posterior, it corrects the loss.
         """
         theta = constrain_rows(prior, problem.rough(beta, seed, final=lower is None))
         stage("checking the surrogate")
@@ -231,7 +231,7 @@ class NSMBayes(LikelihoodMethod):
     def _test_for(
         self, setting: NSMSetting, x: Float[np.ndarray, "n d_x"], multiples: Float[np.ndarray, " n"] | None
     ) -> SurrogateTest | None:
-        """The test of the surrogate by the loss of one data set, in its coordinates and with its weights."""
+        """Test of the surrogate by the loss of one data set, with the coordinates and weights of that data set."""
         density, held_out, weighting = self.density, self._held_out, setting.weighting
         if held_out is None or not self.whiten or not isinstance(density, MixtureDensity):
             return None
@@ -253,7 +253,7 @@ class NSMBayes(LikelihoodMethod):
         weight: Weight | None,
         seed: int,
     ) -> GeneralisedPosterior:
-        """The posterior of observations with missing cells; see `losses.missing`."""
+        """Build the posterior of observations with missing cells; see `losses.missing`."""
         density = as_mixture(self.density)
         whole = completed(self.support, density, dequantised, seed)
         suspects = self._suspects(whole, seed)
@@ -274,7 +274,7 @@ class NSMBayes(LikelihoodMethod):
     def setting(
         self, x: Float[np.ndarray, "n d_x"], weight: Weight | None = None, suspects: Suspects | None = None
     ) -> NSMSetting:
-        """The loss with the weight and the coordinates that follow from observations `x`, and from `suspects`."""
+        """Return the loss setting whose weight and coordinates are fitted to observations `x` and to `suspects`."""
         return NSMSetting.of(self.density, self._weighting(x, weight, suspects), self.noise_levels, whiten=self.whiten)
 
     def _weighting(self, x: Float[np.ndarray, "n d_x"], weight: Weight | None, suspects: Suspects | None) -> Weighting:
@@ -287,7 +287,7 @@ class NSMBayes(LikelihoodMethod):
         return (self.weight if weight is None else as_weight(weight)).for_columns(x.shape[1])
 
     def _suspects(self, x: Float[np.ndarray, "n d_x"], seed: int) -> Suspects | None:
-        """Which observations are more than the model explains, where that can be asked."""
+        """Search for excess observations; None if `excess` is off or the surrogate is not a Gaussian mixture."""
         if self.excess is None or not isinstance(self.density, MixtureDensity):
             return None
         return find_suspects(self.excess, self.support, self.density, x, self._location_scatter, seed)
@@ -345,6 +345,6 @@ class NSMBayes(LikelihoodMethod):
         require_smooth(density, theta, x)
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments beside the prior."""
+        """Return the constructor's arguments, except the prior."""
         names = ("weight", "scatter", "excess", "noise_levels", "whiten", "calibration")
         return super().config() | {name: getattr(self, name) for name in names}

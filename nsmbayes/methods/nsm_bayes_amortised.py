@@ -1,4 +1,4 @@
-"""NSM-Bayes-amortised: the posterior of NSM-Bayes from a few small matrices, whatever the number of observations."""
+"""NSM-Bayes-amortised: the NSM-Bayes posterior from a few small matrices, for any number of observations."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,18 +41,18 @@ from nsmbayes.surrogates import MDN, Density, MixtureDensity, SbiMDN
 from nsmbayes.suspects import find_suspects, wider_for
 from nsmbayes.weights import Weight, overall_many
 
-_PILOT, _DRAWS = 1000, 60  # observations of a first rough fit, and draws of it
+_PILOT, _DRAWS = 1000, 60  # number of observations of a first rough fit, and number of draws from it
 
 
 class NSMBayesAmortised(NSMBayes):
     """The posterior of `NSMBayes` from statistics of the data, amortised over data, prior, weight and learning rate.
 
-    The surrogate, the weight and the loss are those of `NSMBayes`. But the score of the surrogate interpolates between
-    its values at a few dozen reference parameters around the posterior, so that a data set is a few small matrices,
-    sums over its observations (`losses.interpolated`): the density of theta costs the same for any number of them,
-    `update` adds to the sums, and another prior or learning rate needs nothing else. How far the log density is off is
-    measured for every posterior, and said in its summary. The surrogate must be a mixture density network, and there
-    must be noise levels.
+    The surrogate, the weight and the loss are those of `NSMBayes`. The score of the surrogate is interpolated between
+    its values at a few dozen reference parameters around the posterior. A data set is then summarised by a few small
+    matrices, sums over its observations (`losses.interpolated`). The density of theta costs the same for any number of
+    observations, `update` adds to the sums, and another prior or learning rate needs nothing else. The error of the log
+    density is measured for every posterior and reported in its summary. The surrogate must be a mixture density
+    network, and there must be noise levels.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
@@ -95,16 +95,16 @@ class NSMBayesAmortised(NSMBayes):
         seed: int = 0,
         progress: bool = True,
     ) -> AmortisedPosterior:
-        """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
+        """Build the posterior given observations `x` of shape (n, d_x), without further simulation or training.
 
         Args:
             x: the observations, outliers included.
-            prior: another prior than the method's own.
-            beta: the learning rate; by default what the method's calibration finds.
-            weight: another weight than the method's own.
-            missing: not for this method; see `NSMBayes`.
+            prior: replaces the method's prior.
+            beta: the learning rate; by default it is calibrated.
+            weight: replaces the method's weight.
+            missing: not supported by this method; see `NSMBayes`.
             seed: for the sampler and the calibration.
-            progress: whether to say on a terminal what is being done, once it has taken two seconds.
+            progress: whether to print the current step on a terminal once it has taken two seconds.
         """
         if missing is not None:
             raise InputError(
@@ -126,22 +126,22 @@ class NSMBayesAmortised(NSMBayes):
         seed: int = 0,
         progress: bool = True,
     ) -> PosteriorBatch:
-        """The posteriors of many data sets (n, d_x), of which each may have another n.
+        """Build the posteriors of many data sets (n, d_x); each may have a different n.
 
         Args:
             datasets: a list of data sets, or an array (k, n, d_x).
-            prior: another prior than the method's own.
-            beta: the learning rate; by default that of each data set is calibrated.
-            weight: another weight than the method's own.
-            excess: whether to ask which observations are too many, which takes most of the time. By default it is
-                asked, unless the data sets can be sampled many at once: posteriors of these say that it was not.
+            prior: replaces the method's prior.
+            beta: the learning rate; by default it is calibrated for each data set.
+            weight: replaces the method's weight.
+            excess: whether to search each data set for excess observations, which takes most of the time. By default
+                True, except for data sets that are sampled together: their posteriors say that there was no search.
             draws: draws of each chain; by default those of the method's sampler.
             seed: for the sampler and the calibration.
             progress: whether to show a progress bar.
 
-        Eight or more data sets of one column are sampled many at once, by one compiled program, and `batch[i]` is a
-        posterior as that of `NSMBayes`, but not corrected for the surrogate's error. Otherwise, and where that sampler
-        does not arrive, they are built one by one.
+        Eight or more data sets of one column are sampled together by one compiled program, and `batch[i]` is a
+        posterior like that of `NSMBayes`, but not corrected for the surrogate's error. Other data sets, and those
+        for which the joint sampler fails, are built one by one.
         """
         if excess is not None:
             checks.flag(excess, "excess")
@@ -191,8 +191,8 @@ class NSMBayesAmortised(NSMBayes):
         return recipe.collected(parts, alone)
 
     def _block(self, datasets: Sequence[Any], number: int, weight: Weight, seed: int) -> Block:
-        """Some data sets of one column as arrays; `number` is that of the first one."""
-        names, d_x = self.x_names, self.d_x  # asked once: every call of a method takes its time
+        """Convert some data sets of one column to arrays; `number` is the number of the first data set."""
+        names, d_x = self.x_names, self.d_x  # read once: attribute access on a method has an overhead
         x = []
         for i, each in enumerate(datasets, number):
             with data_set(i):
@@ -205,7 +205,7 @@ class NSMBayesAmortised(NSMBayes):
 
     @double_precision
     def _centres(self, x: list[Float[np.ndarray, "_ 1"]], number: int) -> list[LocationScatter]:
-        """Location and scatter of data sets of one column; `number` is that of the first one."""
+        """Location and scatter of data sets of one column; `number` is the number of the first data set."""
         estimator = "mcd" if self.scatter == "guided" else self.scatter
         centres = [None] * len(x) if self.grid_steps is not None else fit_many(x, estimator=estimator)
         found = []
@@ -217,10 +217,10 @@ class NSMBayesAmortised(NSMBayes):
     def posterior_from(
         self, statistics: KeptStatistics, *, prior: Any = None, beta: float | None = None, seed: int = 0
     ) -> StatisticsPosterior:
-        """The posterior of a data set of which only `posterior.statistics` are left, without its observations.
+        """Build a posterior from `posterior.statistics` of an earlier one, without the observations.
 
-        Without `beta`, the learning rate is that of the posterior which the statistics come from. What needs the
-        observations cannot be asked: their weights, their influence, a certificate.
+        By default the learning rate is that of the earlier posterior. Results that need the observations are not
+        available: their weights, their influence, a certificate.
         """
         checks.instance(statistics, "statistics", KeptStatistics, "those of a posterior: posterior.statistics")
         rate = statistics.beta if beta is None else checks.positive(beta, "beta")
@@ -235,9 +235,9 @@ class NSMBayesAmortised(NSMBayes):
         )
 
     def stream(self, batches: Iterable[Any], *, seed: int = 0, **options: Any) -> Iterator[AmortisedPosterior]:
-        """The posterior after every batch of observations: the first by `build_posterior`, the next by `update`.
+        """Yield the posterior after every batch of observations: the first by `build_posterior`, the next by `update`.
 
-        Once there are twice as many observations as the location and scatter were fitted to, it is built anew.
+        The posterior is rebuilt once there are twice as many observations as location and scatter were fitted to.
         """
         posterior = None
         for batch in batches:
@@ -326,7 +326,7 @@ class NSMBayesAmortised(NSMBayes):
     def _pilot(
         self, prior: UnconstrainedPrior, setting: NSMSetting, x: Float[np.ndarray, "n d_x"], seed: int
     ) -> Float[np.ndarray, "k d"]:
-        """Rough draws of a weighted likelihood of some of the observations: where the posterior is."""
+        """Rough draws from a weighted likelihood of some of the observations, which locate the posterior."""
         some = x[np.random.default_rng([seed, len(x)]).permutation(len(x))[:_PILOT]]
         weight, centre = setting.weighting
         counts = np.asarray(overall_many(weight, centre, jnp.asarray(some))) * setting.weighting.at(some) ** 2

@@ -1,4 +1,4 @@
-"""NSM-Bayes-conj: simulations in, Gaussian posterior out, without MCMC."""
+"""NSM-Bayes-conj: a Gaussian posterior from simulations, without MCMC."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -39,40 +39,40 @@ from nsmbayes.weights import IMQ, Excess, PlateauIMQ, Weight, as_excess, as_weig
 Family = ExponentialFamily | NoisyFamily
 
 NOISE_LEVELS = tuple(0.2 * 2.0**i for i in range(7))
-"""Default noise levels. The larger the noise, the better a family that is linear in theta fits: one step higher than
-those of `NSMBayes`."""
+"""Default noise levels, one step higher than those of `NSMBayes`: a family that is linear in theta fits better with
+more noise."""
 
 
 class NSMBayesConj(SurrogateMethod):
     """Robust Bayesian inference in closed form, amortised over data, prior, weight and learning rate.
 
-    A neural exponential family q(x | theta) ~ exp(T(x)' theta + b(x)) is trained on simulations by score matching;
-    with a Gaussian prior the generalised posterior exp(-beta n L_NSM) prior is then Gaussian for any observations. The
-    loss is summed over noise levels (`losses.noise_levels`), for which T and b know how noisy x is.
+    A neural exponential family q(x | theta) ~ exp(T(x)' theta + b(x)) is trained on simulations by score matching.
+    With a Gaussian prior, the generalised posterior exp(-beta n L_NSM) prior is then Gaussian for any observations. The
+    loss is summed over noise levels (`losses.noise_levels`); the noise level is an input of T and b.
 
     Args:
         prior: a `GaussianPrior`, or a numpyro Normal or MultivariateNormal.
-        weight: how observations are trusted as a function of their distance from the bulk.
-        scatter: the estimator of location and scatter behind the weight: "mcd", "mad", or "sample" (not robust).
-        excess: how observations lose weight where they are more than the model explains (`weights.Excess`), or None for
-            weights by distance alone. The family has no density that data could be compared with, so that `train` also
-            trains a mixture density network for it, and a posterior takes about a second longer.
+        weight: weight of an observation as a function of its distance from the bulk.
+        scatter: estimator of location and scatter for the weight: "mcd", "mad", or "sample" (not robust).
+        excess: downweights observations where there are more than the model explains (`weights.Excess`); None for
+            weights by distance alone. The family has no density to compare the data with, so `train` also trains a
+            mixture density network for this purpose, and a posterior takes about a second longer.
         noise_levels: noise levels in units of the robust scale of the observations, or (0,) for the paper's loss.
-        scaling: how networks see x: "robust", "zscore" or "none"; with noise_levels=(0,) also "robust-asinh".
-        scale_theta: whether networks see theta standardised in the same way.
-        whiten: compute the loss in coordinates whitened by the location and scatter of the observations. With noise
-            levels that is always so, column by column.
+        scaling: scaling of x for the networks: "robust", "zscore", "none"; with noise_levels=(0,) also "robust-asinh".
+        scale_theta: whether theta is standardised for the networks.
+        whiten: whether to compute the loss in coordinates whitened by the location and scatter of the observations.
+            With noise levels this is always the case, column by column.
         resolution: the smallest standard deviation that the posterior may have in any direction, in units of the
             prior's; by default 0.1 with noise levels and 0 without. A family that is linear in theta is an
-            approximation over the range of the prior, and its error does not shrink with more data: where they ask for
-            more than this, the learning rate is lowered, in the directions concerned and not in the others.
-        calibration: how beta is chosen where `build_posterior` is not given one.
+            approximation over the range of the prior, and its error does not shrink with more data. Where the data
+            would give a narrower posterior, the learning rate is lowered, only in the directions concerned.
+        calibration: how beta is chosen if `build_posterior` does not get one.
         hidden: width of the hidden layer of T and of b.
-        grid_steps: for x whose columns take only multiples of a step: the steps, 0 for a continuous column. Simulations
-            and observations then get uniform noise of one step, so that they have a density.
+        grid_steps: for columns of x with values on a grid: the step of each column, 0 for a continuous one. Uniform
+            noise of one step is added to simulations and observations, so that they have a density.
         parameter_names: names for tables and plots.
-        x_names: names of the columns of x, if the simulations come without: those of a DataFrame are remembered, and
-            observations are brought into their order.
+        x_names: names of the columns of x, for simulations without names. The column names of a DataFrame are stored,
+            and observations are reordered by name.
 
     Example:
         >>> import nsmbayes as nsm
@@ -88,7 +88,7 @@ class NSMBayesConj(SurrogateMethod):
     amortised = "fully"
     name, label = "nsm-bayes-conj", "NSM-Bayes-conj"
     training = TrainingSettings(learning_rate=1e-2, batch_size=256, max_epochs=150, patience=150, schedule="cosine")
-    """A learning rate that starts high and falls to zero over few epochs, all of which are made."""
+    """A learning rate that starts high and falls to zero over few epochs, without early stopping."""
     default_weight = PlateauIMQ(radius=1.25, zeta=1.0, cutoff_radius=5.0, columns=1)  # with noise levels
 
     def __init__(
@@ -139,7 +139,7 @@ class NSMBayesConj(SurrogateMethod):
 
     @classmethod
     def paper(cls, prior: Any, *, initial_beta: float = 0.1, **options: Any) -> Self:
-        """The paper's choices: IMQ with zeta = 1, no noise, z-scored x, raw theta, Algorithm 1 from `initial_beta`."""
+        """The paper's settings: IMQ with zeta = 1, no noise, z-scored x, raw theta, Algorithm 1 from `initial_beta`."""
         choices: dict[str, Any] = {
             "weight": IMQ(zeta=1.0),
             "excess": None,
@@ -161,9 +161,9 @@ class NSMBayesConj(SurrogateMethod):
     ) -> Self:
         """Train T and b by score matching on all simulations appended so far.
 
-        Without `settings`: those of `NSMBayesConj.training`, or with noise_levels=(0,) the paper's,
-        `TrainingSettings()`. The mixture density network behind `excess` is then trained as that of `NLE`, for no more
-        epochs than `settings` allow. With several `devices`, e.g. `jax.devices()`, each has a part of every batch.
+        The default `settings` are `NSMBayesConj.training`, or with noise_levels=(0,) those of the paper,
+        `TrainingSettings()`. The mixture density network for `excess` is then trained like that of `NLE`, for at most
+        `settings.max_epochs` epochs. Several `devices`, e.g. `jax.devices()`, share every batch.
         """
         theta, x = (data := self._data(seed := checks.integer(seed, "seed"))).theta, data.x
         scalers = Scalers(
@@ -171,7 +171,7 @@ class NSMBayesConj(SurrogateMethod):
             fit_standardiser(theta, "robust" if self.scale_theta else "none", "theta"),
         )
         companion = None if self.excess is None else self._new_companion()
-        if companion is None:  # which would warn of the same
+        if companion is None:  # a companion issues the same warnings
             self._warn_of_whole_numbers(x)
             self._warn_of_unseen(self.prior.sample((1000,), 0), data.theta_range)
         given, settings = settings, as_settings(settings, self.training if self._noisy else TrainingSettings())
@@ -193,27 +193,27 @@ class NSMBayesConj(SurrogateMethod):
         self._network, self._companion = in_double(family), None
         self._hold(data.held_out(stream, key_fit, settings))
         if companion is not None and not self.interrupted:
-            self.interrupted = True  # until the density is trained, too
+            self.interrupted = True  # until the density is also trained
             companion.train_for(x.shape[1], seed, given, devices, progress)
             self._companion, self.interrupted = companion, companion.interrupted
         return self
 
     def _new_companion(self) -> Companion:
-        """An untrained density with the same simulations."""
+        """Build an untrained density with the same simulations."""
         companion = Companion(self.prior, grid_steps=self.grid_steps)
         companion._simulations, companion._campaigns = self._simulations, self._campaigns
         return companion
 
     def network_key(self) -> tuple[Any, ...]:
-        """What its networks are but for the simulations and the seed: methods with the same key can share them."""
+        """Key of the options that determine the networks; methods with the same key can share networks."""
         noise = (self.noise_levels[0], self.noise_levels[-1])
         return ("family", noise, self.scaling, self.scale_theta, self.hidden, self.grid_steps, self.excess is not None)
 
     def adopt(self, other: "NSMBayesConj | Family") -> Self:
-        """Use the networks that another NSMBayesConj has trained, with a prior, weight and calibration of one's own.
+        """Use the trained networks of another NSMBayesConj, with the prior, weight and calibration of this method.
 
-        Or networks of your own: an `ExponentialFamily`, or with noise levels a `NoisyFamily`. Without a density beside
-        it weights are by distance alone, and posteriors say so.
+        `other` can also be your own `ExponentialFamily`, or with noise levels a `NoisyFamily`. These come without a
+        density for `excess`: weights are then by distance alone, and posteriors say so.
         """
         if isinstance(other, NoisyFamily if self._noisy else ExponentialFamily):
             self._network, self._companion = in_double(other), None
@@ -239,15 +239,15 @@ class NSMBayesConj(SurrogateMethod):
         seed: int = 0,
         progress: bool = True,
     ) -> ConjugatePosterior:
-        """The posterior given observations `x` of shape (n, d_x); nothing is simulated or trained.
+        """Build the posterior given observations `x` of shape (n, d_x), without further simulation or training.
 
         Args:
             x: the observations, outliers included.
-            beta: the learning rate; calibrated by bootstrap coverage if not given (`seed` draws the resamples).
-            prior: another Gaussian prior than the method's own.
-            weight: another weight than the method's own.
-            seed: for the calibration, and for the fits behind `excess`.
-            progress: whether to say on a terminal what is being done, once it has taken two seconds.
+            beta: the learning rate; by default it is calibrated by bootstrap coverage (`seed` draws the resamples).
+            prior: replaces the method's prior; must be Gaussian.
+            weight: replaces the method's weight.
+            seed: for the calibration, and for the fits of `excess`.
+            progress: whether to print the current step on a terminal once it has taken two seconds.
         """
         with waiting("posterior", progress=progress):
             return self._build(x, beta, prior, weight, checks.integer(seed, "seed"), self.excess)
@@ -257,7 +257,7 @@ class NSMBayesConj(SurrogateMethod):
         x = named_matrix(x, "x", self.x_names, width=self.d_x, width_is="columns, like the simulations")
         chosen, result, suspects = self._prior_or(prior), None, None
         if excess is not None and self._companion is not None:
-            self._companion.warn_of_outside(x, fraction=0.2)  # fewer can be outliers
+            self._companion.warn_of_outside(x, fraction=0.2)  # a smaller fraction can be outliers
             suspects = self._companion.suspects(excess, recipe, chosen, x, seed)
         centre, multiples = (None, None) if suspects is None else (suspects.centre, suspects.factor.values)
         statistics = DataStatistics.of(recipe, x, centre, multiples)
@@ -288,10 +288,10 @@ class NSMBayesConj(SurrogateMethod):
     def build_posteriors(
         self, x: Any, *, beta: float | None = None, prior: Any = None, weight: Weight | None = None, seed: int = 0
     ) -> ConjugateBatch:
-        """The posteriors of k data sets `x` of shape (k, n, d_x), each at a learning rate of its own or all at `beta`.
+        """Build the posteriors of k data sets `x` (k, n, d_x), each with its own learning rate or all at `beta`.
 
-        Observations are weighted by their distance alone: `excess` is for single data sets. DataFrames in a list are
-        brought into the order of the simulations' columns.
+        Observations are weighted by distance alone: `excess` applies only to single data sets. The columns of
+        DataFrames in a list are reordered like those of the simulations.
         """
         recipe = self._recipe(weight)
         x = checks.finite_array(ordered_sets(x, self.x_names, self.d_x), "x")
@@ -331,7 +331,7 @@ class NSMBayesConj(SurrogateMethod):
         return self.prior if prior is None else same_dimension(as_gaussian(prior), self.dim)
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments beside the prior."""
+        """Return the constructor's arguments, except the prior."""
         names = (
             "weight", "scatter", "excess", "noise_levels", "scaling", "scale_theta", "whiten", "resolution",
             "calibration", "hidden", "grid_steps", "parameter_names", "x_names",

@@ -1,4 +1,4 @@
-"""The prior of a saved method: Gaussian ones as arrays, others as JSON, and any other to be passed again at load."""
+"""The prior of a saved method: Gaussian priors as arrays, known others as JSON; the rest must be passed at load."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _UNKNOWN = "kept_by_the_user"
 
 
 def prior_to_save(prior: Any) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
-    """What the header of a saved method says about its prior, and its arrays."""
+    """Return the entry for the prior in the header of a saved method, and the arrays of the prior."""
     if not isinstance(prior, IndependentPrior):
         try:
             gaussian = as_gaussian(prior)
@@ -23,7 +23,7 @@ def prior_to_save(prior: Any) -> tuple[dict[str, Any] | None, dict[str, np.ndarr
 
 
 def saved_prior(document: Any, arrays: dict[str, np.ndarray], given: Any) -> Any:
-    """The prior of a saved method: the one that is `given`, or else the one that was saved."""
+    """Return the prior of a saved method: `given`, or the saved prior if that is None."""
     if given is not None:
         return as_prior(given)
     if document is None:

@@ -1,4 +1,4 @@
-"""More simulations where a data set needs them: near its robust posterior."""
+"""Refinement: additional simulations near the robust posterior of a data set."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -23,11 +23,11 @@ from nsmbayes.simulators.given import simulate_at
 from nsmbayes.surrogates import Density
 from nsmbayes.training import Augment, TrainingSettings, as_settings, fit_density
 
-_WIDTHS = (0.0, 0.5)  # posterior standard deviations of the noise that is added to draws
+_WIDTHS = (0.0, 0.5)  # scale of the noise added to draws, in posterior standard deviations
 
 
 class RefinableMethod(SurrogateMethod):
-    """A method whose surrogate can be trained on, with more simulations near a posterior."""
+    """A method whose surrogate can be trained further, on additional simulations near a posterior."""
 
     support: UnconstrainedPrior
 
@@ -38,19 +38,19 @@ class RefinableMethod(SurrogateMethod):
 
     @abstractmethod
     def build_posterior(self, x: Any, *, seed: int = 0) -> GeneralisedPosterior:
-        """The posterior given observations (n, d_x)."""
+        """Build the posterior given observations (n, d_x)."""
 
     @abstractmethod
     def default_training(self, d_x: int) -> TrainingSettings:
-        """How the surrogate is trained by default."""
+        """Default training settings of the surrogate."""
 
     @abstractmethod
     def _augment(self) -> Augment | None:
-        """What is done to simulations before the network sees them."""
+        """Augmentation of simulations during training, e.g. added noise; None for none."""
 
     @abstractmethod
     def _learn(self, density: Density, x: Float[np.ndarray, "m d_x"]) -> None:
-        """Take a trained surrogate."""
+        """Store a trained surrogate and the range of x."""
 
     def refine(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -66,26 +66,26 @@ class RefinableMethod(SurrogateMethod):
         settings: TrainingSettings | None = None,
         progress: bool = True,
     ) -> Self:
-        """Simulate more near the robust posterior of `x`: the surrogate becomes better there, and its error is known.
+        """Improve the surrogate near the robust posterior of `x` with more simulations, and measure its error there.
 
-        In every round parameters are drawn around the posterior, and each is simulated once. After the first round
-        training goes on from the present weights, on all simulations so far. The simulations of the other rounds are
-        held out: they tell the error that the surrogate still has, and posteriors there are corrected by it. A
-        surrogate that cannot be asked, such as a flow, is trained after every round. Outliers in `x` do not steer it,
-        as they do not move the posterior. The method stays amortised where it was. Build the posterior again
-        afterwards.
+        In every round, parameters are drawn around the posterior, and each is simulated once. After the first round the
+        network is trained further, from its present weights, on all simulations so far. The simulations of later rounds
+        are held out: they measure the remaining error of the surrogate, and posteriors in this region are corrected for
+        it. A surrogate without this check, such as a flow, is trained after every round. Outliers in `x` do not
+        influence the refinement, since they do not move the posterior. The method remains amortised as before. Build
+        the posterior again afterwards.
 
         Args:
             x: the observations, outliers included.
             simulator: as for `nsmbayes.simulate`.
-            simulations: calls of the simulator, in all rounds together.
-            rounds: how often the posterior is built anew to simulate around it; with one, no posterior is corrected.
+            simulations: total number of simulator calls in all rounds.
+            rounds: number of rounds; each starts from a new posterior. With one round, no posterior is corrected.
             seed: for the posteriors, the simulations and the training.
             executor: where to simulate, as for `nsmbayes.simulate`.
-            timeout: seconds that a call of the simulator may take.
-            keep: a folder for the simulations, written a hundredth of a round at a time. If the refinement is stopped,
-                the same call, of the same method as before it, takes them from there instead of simulating again.
-            settings: of the training; by default those of `train`, for half as many epochs.
+            timeout: maximum seconds for a simulator call.
+            keep: a folder for the simulations, written after every hundredth of a round. If the refinement is stopped,
+                repeat the same call with the method in its original state: it reads them instead of simulating again.
+            settings: training settings; by default those of `train`, with half the epochs.
             progress: whether to show progress bars.
         """
         chosen, rounds = as_campaign_simulator(simulator), checks.integer(rounds, "rounds", at_least=1)
@@ -117,7 +117,7 @@ class RefinableMethod(SurrogateMethod):
         return self
 
     def _kept_simulations(self) -> tuple[np.ndarray, np.ndarray]:
-        """Those that a loaded method still has: the ones that were held out."""
+        """The simulations of a loaded method: only the held-out ones are saved with it."""
         if self._held_out is None or self.grid_steps is not None:
             raise InputError(
                 "The simulations that the network was trained on are not here, and training on new ones alone would "
@@ -126,7 +126,7 @@ class RefinableMethod(SurrogateMethod):
         return self._held_out.theta, self._held_out.x
 
     def _train_on(self, known: int, seed: int, settings: TrainingSettings | None, progress: bool) -> None:
-        """Train on from the present weights, on all simulations, of which those after the first `known` are new."""
+        """Continue training from the present weights on all simulations; those after the first `known` are new."""
         data, density = self._data(seed), self.network
         usual = self.default_training(data.x.shape[1])
         usual = replace(usual, learning_rate=usual.learning_rate / 2, max_epochs=-(-usual.max_epochs // 2))
@@ -149,9 +149,9 @@ class RefinableMethod(SurrogateMethod):
 def propose_near(
     posterior: GeneralisedPosterior, prior: UnconstrainedPrior, count: int, seed: int
 ) -> Float[np.ndarray, "count d_theta"]:
-    """Parameters around a posterior: its draws, some with noise of half its standard deviations.
+    """Draw parameters around a posterior: its draws, some with noise of half a posterior standard deviation.
 
-    Outliers do not steer them, since they do not move the posterior.
+    Outliers do not influence them, since they do not move the posterior.
     """
     rng, flat = np.random.default_rng([seed, count]), posterior.result.flat
     covariance = np.atleast_2d(np.cov(flat.T)) + 1e-300 * np.eye(flat.shape[1])

@@ -1,4 +1,4 @@
-"""What methods learn from: simulations in memory, or campaigns that are read in blocks."""
+"""Training data of methods: simulations in memory, or campaigns that are read in blocks."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from nsmbayes.surrogates import Scalers
 from nsmbayes.training import Block, Stream, TrainingSettings, held_out_rows
 
 MOST_IN_MEMORY = 20_000_000
-"""Numbers, those of theta and of x together, up to which a campaign is trained on in memory."""
+"""Campaigns with up to this many numbers, in theta and x together, are read into memory for training."""
 _BLOCK = 131_072  # rows that are shuffled together
 _UNIT = 16_384  # rows that are read together
-_FEWEST = 20  # units of a campaign
-_SAMPLE = 262_144  # rows from which scales are taken
-_MOST_HELD_OUT, _FEW_HELD_OUT = 20_000, 10_000  # simulations kept to check a network, in one column and in very many
+_FEWEST = 20  # minimum number of units of a campaign
+_SAMPLE = 262_144  # rows that determine the scales
+_MOST_HELD_OUT, _FEW_HELD_OUT = 20_000, 10_000  # simulations kept to check a network: for one column, for very many
 
 Dequantise = Callable[..., Float[np.ndarray, "m d_x"]]
 
@@ -33,7 +33,7 @@ class Unit(NamedTuple):
 
 
 class StoredSimulations:
-    """The valid rows of campaigns, read in units; all others must have been accepted as lost before."""
+    """The valid rows of campaigns, read in units. The caller must already have accepted the loss of failed rows."""
 
     def __init__(self, campaigns: list[Campaign], dequantise: Dequantise, seed: int):
         self.dequantise, self.seed = dequantise, seed
@@ -62,20 +62,20 @@ class StoredSimulations:
         self.sample: Block = tuple(map(np.concatenate, zip(*sample, strict=True)))  # pyright: ignore
 
     def read(self, unit: Unit) -> Block:
-        """theta and x of the valid rows of a unit."""
+        """Read theta and x of the valid rows of a unit."""
         rows = unit.campaign.rows(unit.start, unit.stop)
         valid = rows.status == RowStatus.VALID
         return rows.theta[valid], self.dequantise(rows.x[valid], self.seed, 0, unit.number)
 
 
 def _unit(campaign: Campaign) -> int:
-    """Rows that are read together: whole batches if these are small, and enough units that some can be held out."""
+    """Number of rows read together: whole batches if these are small, and enough units to hold some out."""
     size = min(_UNIT, -(-len(campaign) // _FEWEST))
     return size if size < campaign.batch else size // campaign.batch * campaign.batch
 
 
 class Streamed(Stream):
-    """Stored simulations as networks see them."""
+    """A stream of stored simulations, standardised for a network."""
 
     def __init__(self, stored: StoredSimulations, scalers: Scalers, held_out: float):
         self._stored, self._scalers = stored, scalers
@@ -89,15 +89,15 @@ class Streamed(Stream):
         return int(self._stored.counts[self._training].sum())
 
     def training(self, epoch: int) -> Iterator[Block]:
-        """Those to train on: units in random order, in blocks of the same size but for the last."""
+        """Yield the training simulations: units in random order, in blocks of equal size except the last."""
         return self._blocks(np.random.default_rng((self._stored.seed, 1, epoch)).permutation(self._training))
 
     def held_out(self) -> Iterator[Block]:
-        """The others."""
+        """Yield the held-out simulations."""
         return self._blocks(self._held_out)
 
     def some_held_out(self, most: int) -> Block:
-        """theta and x of some of the others, in the user's units."""
+        """theta and x of at most `most` held-out simulations, in the user's units."""
         parts, found = [], 0
         for number in self._held_out:
             if found < most:
@@ -122,21 +122,21 @@ class Streamed(Stream):
 
 
 class LearningData(NamedTuple):
-    """What a network is trained on: all simulations, or a sample of those that are `stored`."""
+    """Training data of a network: all simulations, or a sample if they are `stored` on disk."""
 
     theta: Float[np.ndarray, "m d_theta"]
     x: Float[np.ndarray, "m d_x"]
     theta_range: Float[np.ndarray, "k d_theta"]
-    """Rows that reach as far as all simulations do."""
+    """Rows whose range is that of all simulations."""
     stored: StoredSimulations | None
 
     @property
     def x_range(self) -> Float[np.ndarray, "k d_x"]:
-        """Rows that reach as far as all simulations do."""
+        """Rows whose range is that of all simulations."""
         return self.x if self.stored is None else self.stored.x_range
 
     def stream(self, scalers: Scalers, settings: TrainingSettings) -> Streamed | None:
-        """All simulations as networks see them, if they have to be read."""
+        """Stream of all simulations if they are stored on disk, otherwise None."""
         return None if self.stored is None else Streamed(self.stored, scalers, settings.validation_fraction)
 
     def held_out(
@@ -144,7 +144,7 @@ class LearningData(NamedTuple):
     ) -> HeldOut:
         """Some of the simulations that `training.fit` holds out, given the same stream, key and settings.
 
-        Those from row `recent` on come first.
+        Simulations from row `recent` on come first.
         """
         most = max(_FEW_HELD_OUT, _MOST_HELD_OUT // self.x.shape[1])
         if stream is not None:

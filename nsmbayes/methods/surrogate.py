@@ -1,4 +1,4 @@
-"""What methods with a surrogate q(x | theta) share: simulations that may be stored, checks, and how they are saved."""
+"""Base class of methods with a surrogate q(x | theta): simulations in memory or on disk, checks, save and load."""
 
 from abc import abstractmethod
 from pathlib import Path
@@ -23,10 +23,10 @@ from nsmbayes.serialisation import decode, encode, require_array, write_model
 from nsmbayes.simulators.campaigns import Campaign, require_valid
 
 FEWEST_HELD_OUT = 20
-"""Simulations that can say anything about a surrogate."""
-_MOST_TESTED = 20_000  # of them that are asked for all data sets at once
-_SMALLEST_SCALE = 1e-100  # of which squares can be computed
-_UNSEEN = 0.05  # fraction of the prior outside the range of the simulations from which on a user should know
+"""Minimum number of held-out simulations for a check of the surrogate."""
+_MOST_TESTED = 20_000  # maximum number of held-out simulations in a test that serves all data sets
+_SMALLEST_SCALE = 1e-100  # the square of a smaller scale would underflow
+_UNSEEN = 0.05  # warn if a larger fraction of the prior is outside the range of the simulations
 
 
 class SurrogateMethod(TrainedMethod):
@@ -39,17 +39,17 @@ class SurrogateMethod(TrainedMethod):
         self._network: Any = None
         self._campaigns: list[Campaign] = []
         self._failed = 0  # rows of campaigns that were dropped
-        self._held_out: HeldOut | None = None  # simulations that its network was not trained on
+        self._held_out: HeldOut | None = None  # simulations that the network was not trained on
         self._test: SurrogateTest | None = None
 
     def append_simulations(
         self, theta: Any, x: Any = None, *, drop_failures: bool = False, stream: bool | None = None
     ) -> Self:
-        """Add simulations: parameters (m, d_theta) and what the simulator made of them (m, d_x), row by row.
+        """Add simulations: parameters (m, d_theta) and simulator outputs (m, d_x), row by row; or a campaign.
 
-        Or a campaign alone, e.g. "campaign.zarr" of `nsmbayes.simulate`. One with failed rows is refused unless
-        `drop_failures`; every posterior then tells the fraction. With `stream` it is read in blocks in every epoch of
-        training; by default if theta and x have more than 20 million numbers.
+        A campaign is passed alone, e.g. "campaign.zarr" of `nsmbayes.simulate`. If it has failed rows, `drop_failures`
+        must be set; every posterior then reports the fraction. With `stream` the campaign is read in blocks in every
+        epoch of training; this is the default if theta and x have more than 20 million numbers.
         """
         if x is not None or not isinstance(theta, str | Path | Campaign):
             return super().append_simulations(theta, x)
@@ -69,7 +69,7 @@ class SurrogateMethod(TrainedMethod):
         return self
 
     def _data(self, seed: int) -> "LearningData":
-        """All simulations appended so far, with dequantised x, in memory; or some of them, and how to read all."""
+        """All simulations appended so far, with dequantised x; for streamed campaigns a sample, and a reader of all."""
         if not self._campaigns:
             theta, x = self._all_simulations()
             return LearningData(theta, self._dequantise(x, seed, 0), theta, None)
@@ -84,7 +84,7 @@ class SurrogateMethod(TrainedMethod):
         return require_trained(self._network)
 
     def refine(self, x: Any, simulator: Any, **options: Any) -> Self:
-        """Simulate more near the posterior of `x`, and train again: for methods with a density, see `NSMBayes`."""
+        """Not available for this method: raises `InputError`. See `NSMBayes` for methods that can be refined."""
         del x, simulator, options
         raise InputError(
             f"{self.label} cannot be refined: its error comes from a family that is linear in theta, and more "
@@ -92,13 +92,13 @@ class SurrogateMethod(TrainedMethod):
         )
 
     def _hold(self, held_out: HeldOut | None) -> None:
-        """Keep simulations that the network was not trained on."""
+        """Store held-out simulations, which the network was not trained on."""
         self._held_out, self._test = held_out, None
 
     def surrogate_test(self) -> SurrogateTest | None:
-        """What simulations that its network was not trained on say about it, computed when first asked for.
+        """Test of the surrogate on held-out simulations, computed on first use.
 
-        None if there are none (a network from elsewhere), or if the method's loss cannot be asked.
+        None if there are too few of them (e.g. with an external network), or if the loss has no gradients there.
         """
         held_out = self._held_out
         if self._test is None and held_out is not None and len(held_out.theta) >= FEWEST_HELD_OUT:
@@ -110,12 +110,12 @@ class SurrogateMethod(TrainedMethod):
         return self._test
 
     def _held_out_gradients(self, held_out: HeldOut) -> Float[np.ndarray, "m d_theta"] | None:
-        """Gradients of the losses of simulations, each at its own parameters, if they can be computed."""
+        """Gradient of the loss of each simulation at its own parameters; None if it cannot be computed."""
         del held_out
         return None
 
     def _same_columns(self, others: Names) -> Names:
-        """The names of the columns, if those of an adopted network can be the same."""
+        """Return the column names after adopting a network trained on columns `others`; raise if they differ."""
         if None not in (self.x_names, others) and self.x_names != others:
             raise InputError(
                 f"`other` was trained on the columns {listed(others or ())}, but `x_names` of this method are "
@@ -126,29 +126,29 @@ class SurrogateMethod(TrainedMethod):
     @property
     @abstractmethod
     def d_x(self) -> int:
-        """Width of an observation."""
+        """Number of columns of x."""
 
     @abstractmethod
     def network_key(self) -> tuple[Any, ...]:
-        """What its network is but for the simulations and the seed: methods with the same key can share one."""
+        """Key of the options that determine the network; methods with the same key can share a network."""
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments beside the prior."""
+        """Return the constructor's arguments, except the prior."""
 
     @abstractmethod
     def _saved_arrays(self) -> dict[str, np.ndarray]:
-        """What it has learnt."""
+        """Return the trained state as named arrays."""
 
     @abstractmethod
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Take what `_saved_arrays` returned."""
+        """Restore the trained state from the arrays of `_saved_arrays`."""
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save the trained method as a folder (JSON and safetensors). Simulations are not saved.
 
-        A prior that has no form on disk (a numpyro distribution of your own) is left out: `nsmbayes.load(path,
-        prior=prior)` then takes it again.
+        A prior that cannot be saved (e.g. your own numpyro distribution) is left out: pass it again at load time,
+        `nsmbayes.load(path, prior=prior)`.
         """
         prior, of_prior = prior_to_save(self.prior)
         arrays = self._saved_arrays() | of_prior
@@ -162,7 +162,7 @@ class SurrogateMethod(TrainedMethod):
 
     @classmethod
     def from_saved(cls, header: dict[str, Any], arrays: dict[str, np.ndarray], *, prior: Any = None) -> Self:
-        """Rebuild a method from what `save` wrote, with another `prior` if there is one."""
+        """Rebuild a method from the files of `save`; `prior` replaces the saved prior."""
         config: dict[str, Any] = header["config"]
         options = {name: decode(value) for name, value in config.items()}
         build: Any = cls  # every method of this kind is built from a prior and its options
@@ -185,7 +185,7 @@ class SurrogateMethod(TrainedMethod):
         return method
 
     def _check_columns(self) -> None:
-        """Refuse names and scales that do not fit the columns of the network."""
+        """Raise `InputError` if names, steps or scales do not fit the columns of the network."""
         for name, entries in (("x_names", self.x_names), ("grid_steps", self.grid_steps)):
             if entries is not None and len(entries) != self.d_x:
                 raise InputError(f"`{name}` must have one entry per column of x, {self.d_x}; got {len(entries)}.")
@@ -196,7 +196,7 @@ class SurrogateMethod(TrainedMethod):
                 )
 
     def _dequantise(self, x: Float[np.ndarray, "m d_x"], *stream: int) -> Float[np.ndarray, "m d_x"]:
-        """`x` with uniform noise of one grid step, so that it has a density."""
+        """Return `x` with uniform noise of one grid step added, so that it has a density."""
         if self.grid_steps is None:
             return x
         if len(self.grid_steps) != x.shape[1]:
@@ -207,7 +207,7 @@ class SurrogateMethod(TrainedMethod):
         return dequantised(x, self.grid_steps, *stream)
 
     def _warn_of_whole_numbers(self, x: Float[np.ndarray, "m d_x"]) -> None:
-        """Warn of columns that look like counts and were not declared: they have no density."""
+        """Warn of columns that look like counts but have no `grid_steps`: counts have no density."""
         whole = (x == np.rint(x)).all(axis=0) & (np.ptp(x, axis=0) > 1)
         if self.grid_steps is None and whole.any():
             steps = tuple(1.0 if each else 0.0 for each in whole)
@@ -218,7 +218,7 @@ class SurrogateMethod(TrainedMethod):
             )
 
     def _warn_of_unseen(self, draws: Float[np.ndarray, "k d_theta"], theta: Float[np.ndarray, "m d_theta"]) -> None:
-        """Warn if the prior reaches where nothing was simulated: `draws` of the prior outside the range of `theta`."""
+        """Warn if many `draws` of the prior are outside the range of the simulated `theta`."""
         outside = ((draws < theta.min(axis=0)) | (draws > theta.max(axis=0))).mean(axis=0)
         worst = int(outside.argmax())
         if outside[worst] > _UNSEEN:
@@ -230,7 +230,7 @@ class SurrogateMethod(TrainedMethod):
 
 
 def require_trained(network: Any) -> Any:
-    """`network`, if there is one."""
+    """Return `network`; raise `NotTrainedError` if it is None."""
     if network is None:
         raise NotTrainedError("This method is not trained yet: call append_simulations(theta, x), then train().")
     return network

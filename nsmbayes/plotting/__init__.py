@@ -1,4 +1,4 @@
-"""Figures of posteriors, of their calibration and robustness, and of the tasks' data."""
+"""Figures of posteriors, of their calibration and robustness, and of the data of tasks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def _alone(plot: Callable[..., Figure]) -> Callable[..., Figure]:
-    """A figure of posteriors by label as one of a single posterior."""
+    """Turn a function that plots posteriors by label into one that plots a single posterior."""
 
     def plot_one(posterior: Any, **options: Any) -> Figure:
         return plot({posterior.label: posterior}, **options)
@@ -49,4 +49,4 @@ FIGURES: dict[str, Callable[..., Figure]] = {
     "influence": _alone(plot_influence),
     "excess": plot_excess,
 }
-"""What `posterior.plot(kind)` draws, by kind: each takes a posterior, and options."""
+"""The functions behind `posterior.plot(kind)`, by kind: each takes a posterior, and options."""

@@ -1,4 +1,4 @@
-"""How the learning rate was chosen."""
+"""The figure of a calibration: how the learning rate was chosen."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from nsmbayes.plotting.style import COLOURS, figure, styled
 
 @styled
 def plot_calibration(calibration: CalibrationResult) -> Figure:
-    """Bootstrap coverage of each learning rate tried, and the one chosen; step by step for a sequential search."""
+    """Plot the bootstrap coverage of each tried learning rate, and the chosen one; by step for a sequential search."""
     curve: dict[str, Any] = {"color": COLOURS["nsm-bayes-conj"]}
     chosen: dict[str, Any] = {"ls": "--", "color": COLOURS["truth"], "lw": 1.2}
     chosen["label"] = f"chosen β = {calibration.beta:.3g}"

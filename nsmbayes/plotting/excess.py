@@ -1,4 +1,4 @@
-"""The data of each column beside the fitted model: which observations are more than it explains."""
+"""The data of each column with the fitted model, to show observations that are more than it explains."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -8,18 +8,18 @@ from nsmbayes.errors import InputError
 from nsmbayes.plotting.style import COLOURS, figure, styled
 from nsmbayes.posteriors import Posterior
 
-_MOST = 12  # columns shown
+_MOST = 12  # maximum number of columns
 _BINS = 50
-_WIDE = 8.0  # robust scales from the location that are shown; farther observations are in the outermost bars
+_WIDE = 8.0  # range of the axis in robust scales; farther observations are in the outermost bars
 _HALF = 0.5
 
 
 @styled
 def plot_excess(posterior: Posterior) -> Figure:
-    """A histogram of each column, what the model lets expect of those that count, and those distrusted by number.
+    """Plot a histogram of each column, the expectation from the fitted model, and the excess observations.
 
-    Of more than twelve columns, those with most of such observations are shown. The posterior must know its model: one
-    of `NSMBayes` or `NSMBayesConj` with `excess`.
+    With more than twelve columns, those with most excess observations are shown. The posterior must be one of
+    `NSMBayes` or `NSMBayesConj` with `excess`.
     """
     suspects = posterior.suspects
     if suspects is None:

@@ -1,4 +1,4 @@
-"""Where in parameter space simulations failed."""
+"""The figure of failed simulations in parameter space."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -7,15 +7,15 @@ from nsmbayes.calls import RowStatus
 from nsmbayes.plotting.style import COLOURS, figure, styled
 from nsmbayes.simulators.campaigns import Campaign
 
-_MOST_POINTS = 5_000  # of each kind
+_MOST_POINTS = 5_000  # maximum number of points of each kind
 _MOST_PARAMETERS = 5
 
 
 @styled
 def plot_failures(campaign: Campaign) -> Figure:
-    """Every pair of parameters, at most five of them: those whose simulation failed, before some that did not.
+    """Plot every pair of at most five parameters: failed simulations in front of some valid ones.
 
-    The parameters in which both differ most are shown.
+    The parameters in which failed and valid simulations differ most are shown.
     """
     failures = campaign.failures()
     shown = np.sort(np.argsort(-np.abs(failures.distance), kind="stable")[:_MOST_PARAMETERS])

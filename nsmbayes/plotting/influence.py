@@ -1,4 +1,4 @@
-"""How far one observation can move a posterior."""
+"""The figure of the influence of one observation on posteriors."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from nsmbayes.robustness import line, pif_delta
 
 @styled
 def plot_influence(posteriors: dict[str, Posterior], *, direction: Any = None, reach: float = 1e6) -> Figure:
-    """The influence of one observation on each posterior, by label, as it moves away from the bulk of the data.
+    """Plot the influence of one observation on each posterior, by label, as it moves away from the bulk of the data.
 
-    Distances are robust standard deviations of the first posterior's data. Influence is half the integral of
-    |PIF_Delta| over theta: how fast the posterior changes, in total variation, as the observation takes a fraction of
-    the data. It needs the loss at other observations: that of NLE, NSM-Bayes or NSM-Bayes-conj.
+    Distances are in robust standard deviations of the first posterior's data. Influence is half the integral of
+    |PIF_Delta| over theta: the rate of change of the posterior, in total variation, with the fraction of the data at
+    the observation. It needs the loss at other observations: that of NLE, NSM-Bayes or NSM-Bayes-conj.
     """
     for label, posterior in posteriors.items():
         if not isinstance(posterior, ConjugatePosterior | GeneralisedPosterior):

@@ -16,16 +16,16 @@ from nsmbayes.plotting.style import COLOURS, figure, label_colours, styled
 from nsmbayes.posteriors import Posterior
 
 _PANEL = 2.4  # inches
-_PAIRS = 8  # parameters that a pair plot has room for
+_PAIRS = 8  # maximum number of parameters in a pair plot
 _PAIR_DRAWS = 1000
-_LONGEST = 30  # characters of a name beside an axis
+_LONGEST = 30  # maximum number of characters of an axis label
 
 
 Posteriors = Posterior | Mapping[str, Posterior] | Sequence[Posterior]
 
 
 def by_label(posteriors: Posteriors) -> dict[str, Posterior]:
-    """One posterior, several, or several by label, as the last of these."""
+    """Convert one posterior, a list of posteriors, or a dictionary by label to a dictionary by label."""
     if isinstance(posteriors, Mapping):
         found = dict(posteriors)
     else:
@@ -39,7 +39,7 @@ def by_label(posteriors: Posteriors) -> dict[str, Posterior]:
 
 @styled
 def plot_marginals(posteriors: Posteriors, *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
-    """Marginal densities of one or more posteriors by label, with the prior of the first one and the truth."""
+    """Plot marginal densities of one or more posteriors by label, with the prior of the first one and the truth."""
     posteriors = by_label(posteriors)
     first = next(iter(posteriors.values()))
     colours = label_colours(posteriors)
@@ -51,7 +51,7 @@ def plot_marginals(posteriors: Posteriors, *, truth: Float[np.ndarray, " d"] | N
             axis.set_visible(False)
             continue
         shown = [("prior", first.prior), *posteriors.items()]
-        # Every curve adds its own part of the grid, so that the narrowest is drawn as smoothly as the widest.
+        # Every curve adds its own points to the grid, so that narrow curves are as smooth as wide ones.
         spans = [p.mean[j] + p.std[j] * np.linspace(-3.5, 3.5, 200) for _, p in shown]
         grid = np.unique(np.concatenate(spans))
         for label, distribution in shown:
@@ -73,7 +73,7 @@ def plot_marginals(posteriors: Posteriors, *, truth: Float[np.ndarray, " d"] | N
 
 
 class PairLook(NamedTuple):
-    """Draws of one distribution in a pair plot, and how they are shown."""
+    """Draws of one distribution in a pair plot, with their style."""
 
     draws: Float[np.ndarray, "m d"]
     marginal: Callable[[int, Float[np.ndarray, " k"]], Float[np.ndarray, " k"]]
@@ -83,16 +83,16 @@ class PairLook(NamedTuple):
     marker: str = "o"
     size: float = 2
     points: int = 300
-    """how many of the draws are shown"""
+    """number of draws that are shown"""
     contours: bool = True
 
 
 @styled
 def plot_pairs(posteriors: Posteriors, *, truth: Float[np.ndarray, " d"] | None = None) -> Figure:
-    """Every pair of parameters of one or more posteriors: draws, and the contours around 50 and 95 % of them.
+    """Plot every pair of parameters of one or more posteriors: draws, and contours around 50 and 95 % of them.
 
-    Marginals are on the diagonal. At most eight parameters are shown, the first ones. `posteriors` is one posterior, a
-    list, or a dictionary by label.
+    Marginals are on the diagonal. Only the first eight parameters are shown. `posteriors` is one posterior, a list, or
+    a dictionary by label.
     """
     posteriors = by_label(posteriors)
     colours = label_colours(posteriors)
@@ -106,7 +106,7 @@ def plot_pairs(posteriors: Posteriors, *, truth: Float[np.ndarray, " d"] | None 
 def draw_pairs(
     looks: dict[str, PairLook], names: Sequence[str], *, truth: Float[np.ndarray, " d"] | None = None
 ) -> Figure:
-    """The figure of `plot_pairs` for draws of any distributions, by label; `names` are those of the parameters."""
+    """Plot the figure of `plot_pairs` for draws of any distributions, by label; `names` are the parameter names."""
     d = min(len(names), _PAIRS)
     fig, flat = figure(d, d, (1.9 * d + 0.6, 1.8 * d + 0.6))
     axes = np.array(flat).reshape(d, d)
@@ -143,7 +143,7 @@ def draw_pairs(
             axis.tick_params(labelsize=8, labelbottom=i == d - 1, labelleft=j == 0 and i > 0)
             if i == j:
                 axis.set(yticks=[], ylim=(0, None))
-    place = "upper right" if d > 3 else "outside upper right"  # in the empty corner, if it is large enough
+    place = "upper right" if d > 3 else "outside upper right"  # the empty corner, if it is large enough
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc=place, fontsize=9, handlelength=2.8)
     return fig
 
@@ -172,13 +172,13 @@ def _contours(axis: Axes, draws: Float[np.ndarray, "n 2"], box: tuple[np.ndarray
 
 
 def _axis_label(name: str, axis: str = "xlabel") -> dict[str, Any]:
-    """The name of a parameter as the label of an axis: short, and typeset where it can be."""
+    """Options for an axis label with the name of a parameter: shortened, and typeset as mathematics if possible."""
     short = shorten(name, _LONGEST)
     return {axis: short, "parse_math": _is_math(short)}
 
 
 def _is_math(name: str) -> bool:
-    """Whether matplotlib can typeset a name between dollar signs; if not, the name is shown as it is."""
+    """Whether matplotlib can typeset a name between dollar signs; otherwise it is shown unchanged."""
     try:
         MathTextParser("path").parse(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The observations beside what the posterior predicts: each column, and every pair of them."""
+"""Posterior predictive plots: observations and predictive data sets, for each column and every pair of columns."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from nsmbayes.plotting.style import COLOURS, figure, styled
 from nsmbayes.posteriors import LOW_WEIGHT, Posterior
 from nsmbayes.posteriors.predictive import Predictive
 
-_MOST = 6  # columns shown
+_MOST = 6  # maximum number of columns
 _BINS = 30
-_WIDE = 6.0  # robust scales from the location that are shown; farther rows are drawn at the edge
+_WIDE = 6.0  # range of the axis in robust scales; farther rows are drawn at the edge
 _POINTS, _MARGIN = 500, 0.04
 _LONGEST = 24
 _CROSS: dict[str, Any] = {"s": 22, "marker": "x", "color": COLOURS["outlier"], "lw": 1, "zorder": 3, "clip_on": False}
@@ -22,18 +22,18 @@ _CROSS: dict[str, Any] = {"s": 22, "marker": "x", "color": COLOURS["outlier"], "
 
 @styled
 def plot_predictive(posterior: Posterior, simulator: Any = None, *, m: int = 100, seed: int = 0) -> Figure:
-    """Columns on the diagonal, pairs below: the observations, and data sets that the posterior predicts.
+    """Plot observations and predictive data sets, with columns on the diagonal and pairs below.
 
-    Bars are the observations, each counted by its weight; the line and the band are the median and the central 95 % of
-    predictive data sets, weighted in the same way. Rows with a weight below 0.1 are crosses, those that lie too far to
-    be shown at the edge. At most six columns are shown, the first ones.
+    Bars are the observations, each counted by its weight. The line and the band are the median and the central 95 % of
+    predictive data sets, weighted in the same way. Crosses are rows with a weight below 0.1; rows outside the axes are
+    drawn at the edge. Only the first six columns are shown.
     """
     return draw_predictive(posterior.predict(simulator, m, seed=seed))
 
 
 @styled
 def draw_predictive(predictive: Predictive) -> Figure:
-    """The figure of `plot_predictive` for what `posterior.predict` has returned."""
+    """Plot the figure of `plot_predictive` for the result of `posterior.predict`."""
     names = predictive.columns[:_MOST]
     d = len(names)
     fig, flat = figure(d, d, (6.4, 3.4) if d == 1 else (2.0 * d + 0.8, 1.9 * d + 0.8))
@@ -73,7 +73,7 @@ def draw_predictive(predictive: Predictive) -> Figure:
 
 
 def _range(column: Float[np.ndarray, " n"], location: float, scale: float) -> tuple[float, float]:
-    """What is shown of a column: its bulk, with a margin in which farther rows are marked."""
+    """Range of the axis for a column: its bulk, with a margin where farther rows are marked."""
     low = max(float(column.min()), location - _WIDE * scale) - scale
     high = min(float(column.max()), location + _WIDE * scale) + scale
     return low, high

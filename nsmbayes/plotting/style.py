@@ -1,4 +1,4 @@
-"""One style for every figure: colours by role, readable sizes, no global matplotlib state."""
+"""One style for all figures: colours by role, readable sizes, no global matplotlib state."""
 
 from collections.abc import Iterable
 from itertools import cycle
@@ -18,14 +18,17 @@ from nsmbayes.errors import InputError
 
 
 class Look(NamedTuple):
-    """How a method is drawn. Colour alone cannot tell so many methods apart, least of all to the colour-blind."""
+    """Style of a method: colour, line and marker.
+
+    Colour alone does not distinguish so many methods, least of all for colour-blind readers.
+    """
 
     colour: str
     line: Any
     marker: str
 
 
-# The paper's colours by method. The paper does not run NPE and NSM-Bayes-amortised, whose colours are ours.
+# The paper's colours by method. The paper does not have NPE and NSM-Bayes-amortised; their colours are new.
 LOOKS = {
     "nsm-bayes": Look("#bd453c", "-", "o"),
     "nsm-bayes-amortised": Look("#117733", (0, (4, 1)), "d"),
@@ -39,11 +42,11 @@ LOOKS = {
     "npl-mmd": Look("#66CCEE", (0, (9, 2)), "h"),
 }
 
-# Data, weight and reference keep their colours in every figure.
+# Data, weight and reference have the same colours in every figure.
 COLOURS = {name: look.colour for name, look in LOOKS.items()} | ROLES
 
 OUTLIERS = "outliers (known here, not to the method)"
-"""The label of observations that a simulated data set knows to be outliers."""
+"""The label of known outliers in a simulated data set."""
 
 
 def save(fig: Figure, folder: Path, name: str) -> Path:
@@ -56,13 +59,13 @@ def save(fig: Figure, folder: Path, name: str) -> Path:
 
 
 def label_colours(labels: Iterable[str]) -> dict[str, str]:
-    """The colour of each label: that of the method it names, or else one of a few others in turn."""
+    """The colour of each label: that of the method with this name, otherwise the next of a few other colours."""
     others = cycle(COLOURS[role] for role in ("nsm-bayes-conj", "clean", "nle", "nsm-bayes", "data"))
     return {label: COLOURS[label.lower()] if label.lower() in COLOURS else next(others) for label in labels}
 
 
 def outlier_mask(is_outlier: Any, n: int) -> Bool[np.ndarray, " n"]:
-    """Which of n rows are known to be outliers: none if `is_outlier` is None."""
+    """Mask of known outliers among n rows; no row if `is_outlier` is None."""
     if is_outlier is None:
         return np.zeros(n, bool)
     if np.shape(is_outlier) != (n,):
@@ -71,9 +74,10 @@ def outlier_mask(is_outlier: Any, n: int) -> Bool[np.ndarray, " n"]:
 
 
 def set_distance_axis(axis: Axes, end: float | None = None) -> None:
-    """Make the horizontal axis one of robust distances, from 0 to `end` or as far as the points reach.
+    """Format the horizontal axis for robust distances, from 0 to `end`, or by default to the largest point.
 
-    Unlike symlog, asinh has no kink where it turns from linear to logarithmic. Its own ticks crowd at zero.
+    Unlike symlog, an asinh scale has no kink between its linear and logarithmic parts. Its default ticks are too dense
+    near zero.
     """
     axis.set(xscale="asinh", xlim=(0, end))
     ticks = _distance_ticks(axis.get_xlim()[1])

@@ -1,4 +1,4 @@
-"""Data of the built-in tasks, as their fields draw them."""
+"""Figures of the data of built-in tasks, in the usual form of their fields."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
@@ -12,9 +12,9 @@ from nsmbayes.plotting.style import COLOURS, OUTLIERS, figure, outlier_mask, sty
 
 @styled
 def plot_trajectories(reported: Num[np.ndarray, "n T"], *, is_outlier: Bool[np.ndarray, " n"] | None = None) -> Figure:
-    """The cases that many epidemics reported at the times 1, ..., T, one line per epidemic; known outliers are dashed.
+    """Plot the reported cases of many epidemics at times 1, ..., T, one line per epidemic; known outliers are dashed.
 
-    The axis ends with the last report.
+    The axis ends at the last report.
     """
     reported = checks.matrix(reported, "reported")
     known = outlier_mask(is_outlier, len(reported))
@@ -40,9 +40,9 @@ def plot_trajectories(reported: Num[np.ndarray, "n T"], *, is_outlier: Bool[np.n
 def plot_delay_profile(
     times: Float[np.ndarray, " T"], power: Float[np.ndarray, "n T"], *, is_outlier: Bool[np.ndarray, " n"] | None = None
 ) -> Figure:
-    """The power that many receivers recorded, in decibels at `times` in seconds: the average, and one series behind it.
+    """Plot the power that many receivers recorded, in decibels at `times` in seconds: the average, and one series.
 
-    Where outliers are known, their average and the first of them are drawn separately.
+    Known outliers are drawn separately, with their average and the first series.
     """
     power = checks.matrix(power, "power")
     if power.min() <= 0:

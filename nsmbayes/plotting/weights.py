@@ -1,4 +1,4 @@
-"""The observations, and how much each of them counts."""
+"""The figure of the observations and their weights."""
 
 from typing import Any
 
@@ -12,19 +12,19 @@ from nsmbayes.plotting.style import COLOURS, OUTLIERS, figure, outlier_mask, set
 from nsmbayes.posteriors import Posterior
 from nsmbayes.scatter import fit_location_scatter
 
-_HISTOGRAM_REACH = 200  # robust standard deviations; data that reach further leave their bulk in one bar
-_MANY = 2000  # points from which on an SVG holds a picture of them: one element each would be megabytes
-_FAR = 1e300  # a coordinate that no weight which decays would trust
-_FARTHEST_SHOWN = 1e30  # far enough for a plot; beyond 1e300 matplotlib's margins overflow
+_HISTOGRAM_REACH = 200  # robust standard deviations; with a larger range, the bulk would be in one bar
+_MANY = 2000  # more points are rasterised in an SVG: one element per point would need megabytes
+_FAR = 1e300  # a coordinate where every decaying weight is zero
+_FARTHEST_SHOWN = 1e30  # maximum distance in a plot; matplotlib's margins overflow beyond 1e300
 
 
 @styled
 def plot_weights(posterior: Posterior, *, is_outlier: Bool[np.ndarray, " n"] | None = None) -> Figure:
-    """The observations and the weight of each.
+    """Plot the observations and their weights.
 
-    One-dimensional data: a histogram, and the weight function over it. Data of more dimensions, or with outliers so
-    far away that the histogram would show nothing else: weight against robust distance from the bulk. Data that have
-    no robust scatter, because of ties: weight against row number.
+    One-dimensional data are shown as a histogram with the weight function. Data with more dimensions, or with outliers
+    too far away for a histogram, are shown as weight against robust distance from the bulk. Data without a robust
+    scatter, because of ties, are shown as weight against row number.
     """
     fig, (axis,) = figure(1, 1, (7.2, 3.6))
     x, known = posterior.x, outlier_mask(is_outlier, posterior.n)
@@ -44,9 +44,9 @@ def plot_weights(posterior: Posterior, *, is_outlier: Bool[np.ndarray, " n"] | N
 
 
 def weighs_alike(posterior: Posterior) -> bool:
-    """Whether the posterior gives every observation the weight 1, wherever it lies: most methods do.
+    """Whether the posterior gives weight 1 to every possible observation, as most methods do.
 
-    A stored posterior knows the weights of its own observations only, and is judged by them.
+    A stored posterior only has the weights of its own observations, which are used instead.
     """
     try:
         weights = posterior.weight_at(np.full((2, posterior.x.shape[1]), [[_FAR], [-_FAR]]))
@@ -59,7 +59,7 @@ def _distances(posterior: Posterior) -> Float[np.ndarray, " n"]:
     """Robust distances of the observations from their bulk; `InputError` if the data have no robust scatter."""
     if np.isnan(posterior.x).any():
         raise InputError("Distances in different columns cannot be compared.")
-    if weighs_alike(posterior):  # NLE keeps no location and scatter: its weight needs none
+    if weighs_alike(posterior):  # NLE has no location and scatter, since its weight is constant
         centre = fit_location_scatter(posterior.x)
         location, scatter = np.asarray(centre.location), np.asarray(centre.scatter)
     else:
@@ -68,7 +68,7 @@ def _distances(posterior: Posterior) -> Float[np.ndarray, " n"]:
 
 
 def _scatter(axis: Axes, place: np.ndarray, weights: Float[np.ndarray, " n"], known: Bool[np.ndarray, " n"]) -> None:
-    """One point per observation, known outliers apart."""
+    """Draw one point per observation, with different markers for known outliers."""
     groups = [(~known, "o", "data", "observations"), (known, "x", "outlier", OUTLIERS)]
     for rows, marker, role, label in groups[: 1 + known.any()]:
         style: dict[str, Any] = {"s": 20, "marker": marker, "color": COLOURS[role], "rasterized": len(place) > _MANY}
@@ -78,7 +78,7 @@ def _scatter(axis: Axes, place: np.ndarray, weights: Float[np.ndarray, " n"], kn
 
 
 def _draw_over_data(fig: Figure, axis: Axes, posterior: Posterior, known: Bool[np.ndarray, " n"]) -> None:
-    """A histogram of one-dimensional data, with the weight function and the weights on an axis of their own."""
+    """Draw a histogram of one-dimensional data, with the weight function and the weights on a second axis."""
     x, many = posterior.x[:, 0], posterior.n > _MANY
     low, high = x.min(), x.max()
     margin = 0.05 * (high - low)
@@ -102,5 +102,5 @@ def _draw_over_data(fig: Figure, axis: Axes, posterior: Posterior, known: Bool[n
     twin.set(ylabel="weight", ylim=(0, 1.05))
     (bars, bar_labels), (lines, line_labels) = axis.get_legend_handles_labels(), twin.get_legend_handles_labels()
     labels = bar_labels + line_labels
-    # outside, because a place that is free on one of the two axes may not be on the other
+    # outside, because free space on one of the two axes may be occupied on the other
     fig.legend(bars + lines, labels, loc="outside upper center", ncols=len(labels), fontsize=9)

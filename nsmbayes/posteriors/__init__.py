@@ -1,4 +1,4 @@
-"""Posteriors: what every one can answer, and how each kind is made."""
+"""Posteriors: the common interface, and the classes of all kinds."""
 
 from nsmbayes.posteriors.amortised import AmortisedPosterior
 from nsmbayes.posteriors.base import LOW_WEIGHT, Posterior, Provenance

@@ -1,4 +1,4 @@
-"""Other choices than those that a posterior was made with."""
+"""Alternative choices for a posterior: prior, learning rate, weight, noise levels."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -20,16 +20,16 @@ from nsmbayes.samplers import AdaptiveSampler, Target, has_converged, total_loss
 from nsmbayes.weights import Weight, Weighting
 
 FACTORS = (0.5, 2.0)
-"""By which priors are raised to a power, and learning rates multiplied."""
+"""Powers of the prior, and factors of the learning rate."""
 _RADII = (0.8, 1.25)
 _OF_WEIGHTS = {"zeta": FACTORS, "radius": _RADII, "cutoff_radius": _RADII, "lengthscale": _RADII}
-COMPRESSED = "Weight and noise levels are not asked: the observations are represented by a subset, or counted in cells."
-_MOST = 2000  # observations for whose loss draws are evaluated anew
-_NEAR = 200  # draws that a sampler begins with
+COMPRESSED = "Weight and noise levels are not varied: observations are represented by a subset, or counted in cells."
+_MOST = 2000  # maximum number of observations for a new evaluation of the loss at the draws
+_NEAR = 200  # draws that a sampler starts from
 
 
 def other_weights(weight: Weight) -> Iterator[tuple[str, str, Weight]]:
-    """The weight with one of its constants changed: which, how, and the weight."""
+    """Yield weights with one constant changed: name of the constant, change, and weight."""
     for name, factors in _OF_WEIGHTS.items():
         value = getattr(weight, name, None)
         if value is not None:
@@ -38,7 +38,7 @@ def other_weights(weight: Weight) -> Iterator[tuple[str, str, Weight]]:
 
 
 def other_levels(levels: tuple[float, ...]) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Without the lowest, and without the highest noise level: all others are known to the network."""
+    """Yield the noise levels without the lowest, and without the highest; the network was trained for all of them."""
     if len(levels) > 2:
         yield f"without {levels[0]:g}", levels[1:]
         yield f"without {levels[-1]:g}", levels[:-1]
@@ -48,7 +48,7 @@ def other_levels(levels: tuple[float, ...]) -> Iterator[tuple[str, tuple[float, 
 
 
 def of_conjugate(posterior: Any, replaced: Callable[..., Any]) -> Iterator[Alternative]:
-    """For a Gaussian posterior: all are computed again, by what returns it with something replaced."""
+    """Alternatives of a Gaussian posterior, each recomputed with `replaced`, which returns a changed posterior."""
     prior, statistics = posterior.prior, posterior.statistics
 
     def moments(**changed: Any) -> Callable[[], Moments]:
@@ -81,15 +81,15 @@ def of_conjugate(posterior: Any, replaced: Callable[..., Any]) -> Iterator[Alter
 
 
 def of_draws(prior: UnconstrainedPrior, theta: Float[np.ndarray, "draws d"]) -> Iterator[Alternative]:
-    """For a posterior known by draws alone: another prior, and what cannot be asked."""
+    """Alternatives of a posterior that is only known by draws: other priors; the others are marked as unavailable."""
     for power in FACTORS:
         yield Alternative("prior", f"^ {power:g}", lambda power=power: (power - 1) * log_priors(prior, theta))
-    why = "Only the prior can be asked: this posterior has no loss that could be evaluated at its draws."
+    why = "Only the prior can be varied: this posterior has no loss that could be evaluated at its draws."
     yield Alternative(LEARNING_RATE, "", why_not=why)
 
 
 class Powered(Loss):
-    """A loss with which exp(-beta loss) prior is the posterior of a prior that was raised to a power."""
+    """A loss such that exp(-beta loss) prior is the posterior for a power of the prior."""
 
     loss: Loss
     prior: UnconstrainedPrior
@@ -97,11 +97,11 @@ class Powered(Loss):
     """(power - 1) / beta"""
 
     def each(self, theta: Float[Array, " d"]) -> Float[Array, " n"]:
-        """That of each observation: of the loss itself."""
+        """The loss of each observation, without the term of the prior."""
         return self.loss.each(theta)
 
     def __call__(self, theta: Float[Array, " d"]) -> Float[Array, ""]:
-        """The sum, less what the prior counts beyond its first power."""
+        """The sum of the losses, minus the contribution of the additional power of the prior."""
         return self.loss(theta) - self.share * self.prior.distribution.log_prob(theta)
 
 
@@ -115,7 +115,7 @@ def of_target(
     *,
     why_not: str = "",
 ) -> Iterator[Alternative]:
-    """For a posterior with a loss; without those of weight and noise levels, if there is a reason `why_not`."""
+    """Alternatives of a posterior with a loss; with a reason `why_not`, none of weight and noise levels."""
     theta, beta = constrain_rows(target.prior, positions), float(target.beta)
 
     def sampled(other: Callable[[], Target]) -> Callable[[], Moments]:
@@ -146,7 +146,7 @@ def of_target(
         for change, levels in other_levels(setting.noise_levels)
     ]
     if not why_not and len(x) > _MOST:
-        why_not = f"Weight and noise levels are asked for up to {_MOST:,} observations only: build the posterior again."
+        why_not = f"Weight and noise levels are varied for at most {_MOST:,} observations: build the posterior again."
     now = None
     for choice, change, other in others:
         if why_not:
@@ -164,7 +164,7 @@ def of_target(
 
 
 def _replaced(target: Target, setting: NSMSetting, x: np.ndarray, multiples: np.ndarray | None) -> Target:
-    """`target` with another loss of the observations, corrected as it is."""
+    """Return `target` with the loss of another setting, with the same correction."""
     loss = setting.loss(x)
     loss = loss if multiples is None else loss.reweighted(multiples)
     return target._replace(loss=corrected_alike(loss, target.loss))
@@ -178,7 +178,7 @@ def log_priors(prior: UnconstrainedPrior, theta: Float[np.ndarray, "draws d"]) -
 
 @double_precision
 def totals(target: Target, positions: Float[np.ndarray, "draws d"]) -> Float[np.ndarray, " draws"]:
-    """The loss of all observations at each unconstrained position."""
+    """Total loss of all observations at each unconstrained position."""
     return map_rows(total_loss, positions, target)
 
 
@@ -195,7 +195,7 @@ def _at_rate(target: Target, beta: float) -> Target:
 
 @double_precision
 def _moments(target: Target, near: np.ndarray, seed: int) -> Moments:
-    """Mean and standard deviations of another target, sampled from near draws of a similar one."""
+    """Mean and standard deviations of another target, sampled from starts at the draws of a similar one."""
     result = AdaptiveSampler().sample_near(target, near[:: max(1, len(near) // _NEAR)], seed=seed)
     if not has_converged(result):
         raise ConvergenceError("The chains disagree or are too short.")

@@ -1,4 +1,4 @@
-"""Posteriors from statistics: more observations, fewer, another prior or learning rate, without the data before."""
+"""Posteriors from statistics of the data: updates with more or fewer observations, another prior or learning rate."""
 
 from typing import Any, NamedTuple
 
@@ -25,24 +25,24 @@ from nsmbayes.samplers import Draws, Sampler, Summary, Target
 from nsmbayes.samplers.summaries import ACCEPTED, around
 from nsmbayes.suspects import Suspects
 
-NOT_ASKED = "Weights are by distance alone: which observations are too many was not asked."
-"""What posteriors say that do without excess though their method has it."""
-_NEAR = 200  # draws that a sampler begins with
-_MORE = 2.0  # times as many observations as the location and scatter were fitted to: then they should be fitted again
-_ROW_LOSSES, _DRAWS = 20_000_000, (50, 500)  # losses for the influence of very many observations, and draws
+NOT_ASKED = "Weights are by distance alone: there was no search for excess observations."
+"""Note of posteriors that were built without the search for excess observations, though their method has it."""
+_NEAR = 200  # draws that a sampler starts from
+_MORE = 2.0  # location and scatter should be refitted at this multiple of the observations they were fitted to
+_ROW_LOSSES, _DRAWS = 20_000_000, (50, 500)  # for the influence: maximum number of losses; fewest and most draws
 
 
 class Sampling(NamedTuple):
-    """What is known once there are draws."""
+    """Target, draws and statistics of a sampled posterior."""
 
     target: Target
     draws: Draws
     summary: Summary
-    """Of the observations; with other references than before, if those did not do."""
+    """Statistics of the observations; with new references if the error of the first ones was too large."""
 
 
 class Later(NamedTuple):
-    """What draws are made from when they are asked for: the statistics, and draws of a similar posterior."""
+    """Inputs for sampling on demand: the statistics, and draws of a similar posterior."""
 
     summary: Summary
     near: Float[np.ndarray, "k d"]
@@ -50,7 +50,7 @@ class Later(NamedTuple):
 
 
 class _Drawn:
-    """An attribute that is known once there are draws: the first one that is asked for has them made."""
+    """An attribute that needs draws: the first access to such an attribute samples the posterior."""
 
     def __set_name__(self, owner: type, name: str):
         self._name = name
@@ -63,11 +63,11 @@ class _Drawn:
 
 
 class AmortisedPosterior(GeneralisedPosterior):
-    """Draws from the posterior of NSM-Bayes, from statistics of the observations.
+    """Draws from the NSM-Bayes posterior, computed from statistics of the observations.
 
-    Built by `NSMBayesAmortised.build_posterior`. It never changes: `update`, `remove`, `with_beta` and `with_prior`
-    return new ones, by sums alone and a few thousand evaluations that cost the same for any number of observations.
-    `update` only adds up: draws are made when something is asked that needs them.
+    Built by `NSMBayesAmortised.build_posterior`. It is immutable: `update`, `remove`, `with_beta` and `with_prior`
+    return new posteriors, from sums and a few thousand evaluations that cost the same for any number of observations.
+    `update` only adds to the sums; sampling happens when an attribute that needs draws is first used.
     """
 
     def __init__(
@@ -120,25 +120,25 @@ class AmortisedPosterior(GeneralisedPosterior):
 
     @property
     def _sums(self) -> Summary:
-        """The statistics, whether there are draws yet or not."""
+        """The statistics, available before and after sampling."""
         return self._sampling.summary
 
     @property
     def statistics(self) -> KeptStatistics:
-        """All that the posterior needs of the observations: sums, which can be saved without them."""
+        """The sums over the observations that determine the posterior; they can be saved without the observations."""
         check = self.surrogate_check
         return KeptStatistics.of(self._sums.loss, self.n, self.beta, None if check is None else check.total)
 
     @property
     def interpolation_error(self) -> float:
-        """How far its log density may be off: the standard deviation, over draws, of its difference to NSM-Bayes'."""
+        """Error of the log density: the standard deviation, over draws, of its difference from that of NSM-Bayes."""
         return self.summarised.error
 
     def update(self, x_new: Any, *, seed: int = 0) -> "AmortisedPosterior":
-        """The posterior with more observations, weighted by the location and scatter of the first ones.
+        """Return the posterior with additional observations, weighted by the location and scatter of the first ones.
 
-        Nothing is computed for the observations before, and draws are made when they are asked for. `renewal` says
-        when to build the posterior anew.
+        Nothing is recomputed for the earlier observations, and sampling happens on demand. `renewal` says when to
+        rebuild the posterior.
         """
         x_new = self.points(x_new, "x_new", note=True)
         number = len(self._sums.pieces)
@@ -154,7 +154,7 @@ class AmortisedPosterior(GeneralisedPosterior):
         )
 
     def remove(self, rows: Any, *, seed: int = 0) -> "AmortisedPosterior":
-        """The posterior without some of the observations, given by their numbers; location and scatter stay."""
+        """Return the posterior without the observations `rows` (their numbers); location and scatter are unchanged."""
         rows = np.unique(np.atleast_1d(np.asarray(rows)))
         if rows.size == 0 or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= self.n:
             raise InputError(f"`rows` must be numbers of observations, from 0 to {self.n - 1}.")
@@ -174,11 +174,11 @@ class AmortisedPosterior(GeneralisedPosterior):
     def with_beta(
         self, beta: float, *, seed: int = 0, calibration: CalibrationResult | None = None
     ) -> "AmortisedPosterior":
-        """The posterior for another learning rate, from the same statistics; `calibration` says where it comes from."""
+        """Return the posterior for another learning rate; `calibration` is stored as the origin of `beta`."""
         return self._sampled(self.summarised, seed, beta=checks.positive(beta, "beta"), calibration=calibration)
 
     def with_prior(self, prior: Any, *, seed: int = 0) -> "AmortisedPosterior":
-        """The posterior for another prior over the same parameters, from the same statistics and with the same beta."""
+        """Return the posterior for another prior over the same parameters, with the same statistics and beta."""
         support = unconstrained(prior)
         if support.dim != self.dim:
             raise InputError(f"`prior` has {support.dim} parameters, and the posterior {self.dim}.")
@@ -186,7 +186,7 @@ class AmortisedPosterior(GeneralisedPosterior):
 
     @property
     def renewal(self) -> str:
-        """Why the posterior should be built anew from all observations, or nothing."""
+        """Reason to rebuild the posterior from all observations; an empty string if there is none."""
         if self.n < _MORE * self._first:
             return ""
         return (
@@ -195,7 +195,7 @@ class AmortisedPosterior(GeneralisedPosterior):
         )
 
     def _near(self) -> Float[np.ndarray, "k d"]:
-        """Some draws; if there are none yet, those that they would begin with."""
+        """Some draws of the posterior, or the starting draws if it is not sampled yet."""
         return self._sampling.near if isinstance(self._sampling, Later) else self.thinned(_NEAR)
 
     def _sampled(
@@ -208,9 +208,9 @@ class AmortisedPosterior(GeneralisedPosterior):
         wait: bool = False,
         **changes: Any,
     ) -> "AmortisedPosterior":
-        """The posterior of other statistics, another prior or another rate, sampled from near the draws of this one.
+        """Return the posterior for other statistics, prior or learning rate; its chains start near the present draws.
 
-        At once, or if it may `wait`, when draws are asked for.
+        With `wait` it is sampled on demand, otherwise immediately.
         """
         seed = checks.integer(seed, "seed")
         support = self.support if prior is None else prior
@@ -248,7 +248,7 @@ class AmortisedPosterior(GeneralisedPosterior):
 
     @double_precision
     def leave_one_out(self) -> Influence:
-        """KL(posterior || posterior without observation i), for every i, by reweighting the draws."""
+        """KL(posterior || posterior without observation i) for every i, by reweighting the draws."""
         least, most = _DRAWS
         return self._influence_of_all(max(least, min(most, _ROW_LOSSES // self.n)))
 
@@ -286,7 +286,7 @@ class AmortisedPosterior(GeneralisedPosterior):
         return found
 
     def noise_error(self) -> float:
-        """How far its log density may be off, see `interpolation_error`."""
+        """Error of the log density; the same as `interpolation_error`."""
         return self.interpolation_error
 
     def _notes(self) -> list[str]:
@@ -305,9 +305,9 @@ def sampled(
     seed: int,
     check: SurrogateCheck | None,
 ) -> Sampling:
-    """Draws of the posterior, and the statistics with their error there; with new references if that is too large.
+    """Sample the posterior and measure the error of the statistics there; retry with new references if it is too large.
 
-    The loss is corrected by what `check` says.
+    The loss is corrected by the correction of `check`, if there is one.
     """
     correction = None if check is None else check.total
 

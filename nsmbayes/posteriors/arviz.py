@@ -1,4 +1,4 @@
-"""Posteriors for ArviZ, xarray and pandas: the same groups, whichever of their generations is installed."""
+"""Export of posteriors to ArviZ, xarray and pandas, with the same groups for all supported versions."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from nsmbayes.posteriors.predictive import Source, column_labels
 from nsmbayes.priors import GaussianPrior
 
 _PRIOR_DRAWS = 1000
-_STREAM = 6  # of random numbers
+_STREAM = 6  # stream of random numbers
 _OBSERVED = {"x": ("observation", "x_dim"), "weight": ("observation",)}
 
 
 def as_arviz(posterior: Any, draws: int, chains: int, seed: int, **options: Any) -> Any:
-    """What `Posterior.to_arviz` returns."""
+    """Convert a posterior to an ArviZ object; see `Posterior.to_arviz`."""
     arviz = _needed("arviz", "to_arviz needs ArviZ: pip install 'nsmbayes[arviz]'")
     tree = as_tree(posterior, draws, chains, seed, **options)
     if int(arviz.__version__.partition(".")[0]) >= 1:
@@ -37,7 +37,7 @@ def as_tree(
     predictive: int = 0,
     simulator: Any = None,
 ) -> Any:
-    """What `Posterior.to_xarray` returns: one dataset for each group."""
+    """Convert a posterior to a DataTree with one dataset per group; see `Posterior.to_xarray`."""
     xarray = _needed("xarray", "to_xarray needs xarray: pip install 'nsmbayes[arviz]'")
     theta = posterior.chains(draws, chains, seed)
     names, d_x = posterior.parameter_names, posterior.x.shape[1]
@@ -87,14 +87,14 @@ def as_tree(
 
 
 def write_netcdf(posterior: Any, path: Any) -> None:
-    """Write the groups of `to_xarray` to a NetCDF file, which ArviZ of every generation reads."""
+    """Write the groups of `to_xarray` to a NetCDF file, which all versions of ArviZ can read."""
     _needed("h5netcdf", "A NetCDF file needs h5netcdf: pip install h5netcdf")
     path.parent.mkdir(parents=True, exist_ok=True)
     as_tree(posterior, 1000, 4, 0).to_netcdf(path, engine="h5netcdf")
 
 
 def as_frame(draws: Float[np.ndarray, "chains draws d"], names: tuple[str, ...]) -> Any:
-    """What `Posterior.to_pandas` returns."""
+    """Convert draws to a DataFrame; see `Posterior.to_pandas`."""
     pandas = _needed("pandas", "to_pandas needs pandas: pip install pandas")
     index = pandas.MultiIndex.from_product([range(draws.shape[0]), range(draws.shape[1])], names=["chain", "draw"])
     return pandas.DataFrame(draws.reshape(-1, len(names)), index=index, columns=list(names))
@@ -108,7 +108,7 @@ def _needed(module: str, message: str) -> Any:
 
 
 def _observed(posterior: Any) -> dict[str, np.ndarray]:
-    """The observations and their weights, where they are known."""
+    """The observations, and their weights if they are known."""
     try:
         return {"x": posterior.x, "weight": posterior.weights}
     except InputError:
@@ -124,7 +124,7 @@ def _prior_draws(posterior: Any, seed: int, count: int = _PRIOR_DRAWS) -> Float[
 
 
 def _statistics(posterior: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
-    """What is known about the sampling and about the observations."""
+    """Variables of the sample_stats group: learning rate, weights and sampler diagnostics."""
     found: dict[str, tuple[tuple[str, ...], Any]] = {"learning_rate": ((), posterior.beta)}
     if "weight" in (observed := _observed(posterior)):
         found["weight"] = (("observation",), observed["weight"])
@@ -149,7 +149,7 @@ def _log_prior(posterior: Any, theta: Float[np.ndarray, "chains draws d"]) -> Fl
 
 
 def _losses(posterior: Any, theta: Float[np.ndarray, "chains draws d"]) -> Float[np.ndarray, "chains draws n"] | None:
-    """The loss of each observation at each draw, where there is one."""
+    """The loss of each observation at each draw, or None if the posterior has no such loss."""
     flat = theta.reshape(-1, theta.shape[2])
     try:
         return posterior.losses_at(flat).reshape(*theta.shape[:2], -1)

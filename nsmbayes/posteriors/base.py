@@ -1,4 +1,4 @@
-"""What every posterior can answer, however it was made."""
+"""The base class of all posteriors."""
 
 import functools
 import textwrap
@@ -26,7 +26,7 @@ from nsmbayes.suspects import Suspects
 from nsmbayes.weights.excess import Factor
 
 LOW_WEIGHT = 0.1
-"""Weight below which an observation hardly counts."""
+"""Weights below this value are reported as low."""
 
 
 class Posterior(Workflow, ABC):
@@ -39,7 +39,7 @@ class Posterior(Workflow, ABC):
     mean: Float[np.ndarray, " d"]
     covariance: Float[np.ndarray, "d d"]
     suspects: Suspects | None = None
-    """Which observations are more than the model explains, if that was asked."""
+    """Excess observations, more than the model explains; None if there was no search for them."""
 
     def __init__(
         self,
@@ -50,18 +50,18 @@ class Posterior(Workflow, ABC):
     ):
         self.provenance, self.beta, self.calibration = provenance, beta, calibration
         self.surrogate_check = surrogate_check
-        """What simulations that the surrogate was not trained on say about its error here, if there are any."""
+        """Error of the surrogate near this posterior, from held-out simulations; None if there are none."""
 
-    # --- what it is ---
+    # --- identity ---
 
     @property
     def method(self) -> str:
-        """The name of its method on the command line."""
+        """The name of the method on the command line."""
         return self.provenance.method
 
     @property
     def label(self) -> str:
-        """The name of its method for readers."""
+        """The name of the method in text for readers."""
         return self.provenance.label
 
     @property
@@ -71,7 +71,7 @@ class Posterior(Workflow, ABC):
 
     @property
     def x_names(self) -> Names:
-        """One name per column of x, or None if it has none."""
+        """One name per column of x, or None if the columns have no names."""
         return self.provenance.x_names
 
     @property
@@ -90,12 +90,12 @@ class Posterior(Workflow, ABC):
         return len(self.x)
 
     prior: Any
-    """For tables and plots: something with `mean`, `std` and `marginal`."""
+    """The prior, for tables and plots: an object with `mean`, `std` and `marginal`."""
 
     @property
     @abstractmethod
     def converged(self) -> bool:
-        """Whether its numbers can be relied on as those of the posterior."""
+        """Whether the sampler has converged, so that the results describe the posterior."""
 
     # --- the distribution ---
 
@@ -106,18 +106,18 @@ class Posterior(Workflow, ABC):
 
     @abstractmethod
     def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
-        """Draws of shape `shape + (d,)`."""
+        """Return draws of shape `shape + (d,)`."""
 
     @abstractmethod
     def chains(self, draws: int, chains: int, seed: int) -> Float[np.ndarray, "chains draws d"]:
-        """Draws by chain: those of the sampler as they are, or independent ones."""
+        """Return draws by chain: those of the sampler unchanged, or independent draws."""
 
     @abstractmethod
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
-        """Log density at points of shape (..., d); `normalised` says whether it integrates to one."""
+        """Log density at points of shape (..., d); `normalised` says whether the density integrates to one."""
 
     normalised: bool = False
-    """Whether `log_prob` is that of a normalised density."""
+    """Whether `log_prob` is the log of a normalised density."""
 
     @abstractmethod
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
@@ -138,43 +138,43 @@ class Posterior(Workflow, ABC):
     # --- other data, prior and learning rate ---
 
     def update(self, *_: Any, **__: Any) -> "Posterior":
-        """The posterior after more observations, where it is known by sums; elsewhere an error that names the way."""
+        """Return the posterior with additional observations; only NSMBayesAmortised and NSMBayesConj support it."""
         raise self._no_sums("observations", "build it again from all of them: method.build_posterior(x_old_and_new)")
 
     def with_prior(self, *_: Any, **__: Any) -> "Posterior":
-        """The posterior for another prior, where it is known by sums; elsewhere an error that names the way."""
+        """Return the posterior for another prior; only NSMBayesAmortised and NSMBayesConj support it."""
         adopt = "give a method with that prior the same network: type(method)(prior).adopt(method).build_posterior(x)"
         raise self._no_sums("prior", adopt)
 
     def with_beta(self, *_: Any, **__: Any) -> "Posterior":
-        """The posterior for another learning rate, where it is known by sums; elsewhere an error that names the way."""
+        """Return the posterior for another learning rate; only NSMBayesAmortised and NSMBayesConj support it."""
         raise self._no_sums("learning rate", "build it again: method.build_posterior(x, beta=beta)")
 
     def _no_sums(self, what: str, remedy: str) -> InputError:
         return InputError(
             f"This posterior of {self.label} is known by its draws, which cannot be changed for other {what}. You can "
-            f"{remedy}. Posteriors of NSMBayesAmortised and NSMBayesConj are known by sums, and can."
+            f"{remedy}. Posteriors of NSMBayesAmortised and NSMBayesConj are computed from sums and support this."
         )
 
     # --- the observations ---
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
-        """The weight w(x_i) of each observation, between 0 (ignored) and 1 (trusted); 1 for methods that weigh none."""
+        """The weight w(x_i) of each observation, between 0 (ignored) and 1 (full); 1 for methods without weights."""
         return self.weight_at(self.x)
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
-        """The weight that observations at other places would have."""
+        """The weight that observations with other values would have."""
         return np.ones(len(self.points(x)))
 
     @property
     def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
-        """The robust location and scatter of the observations, by which distances are measured."""
+        """The robust location and scatter of the observations, which define the distances."""
         centre = fit_location_scatter(self.x)
         return np.asarray(centre.location), np.asarray(centre.scatter)
 
     def leave_one_out(self) -> Influence:
-        """KL(posterior || posterior without observation i), for every i, with the weight as it stands."""
+        """KL(posterior || posterior without observation i) for every i; weights of the others are unchanged."""
         raise InputError(
             f"{self.label} has no loss that is a sum over observations, so that leaving one out means running it again."
         )
@@ -184,7 +184,7 @@ class Posterior(Workflow, ABC):
         return self.leave_one_out().kl
 
     def outliers(self, count: int = SHOWN) -> list[Outlier]:
-        """The observations with the smallest weights, at most `count` of them, and how much each matters."""
+        """The observations with the smallest weights, at most `count` of them, with reasons and influence."""
         rows = np.argsort(weights := self.weights, kind="stable")[: checks.integer(count, "count", at_least=1)]
         try:
             kl, reliable = self._influence_of(rows)
@@ -204,25 +204,26 @@ class Posterior(Workflow, ABC):
         ]
 
     def _reasons(self, rows: Int[np.ndarray, " k"]) -> list[str]:
-        """Why each of some observations has a low weight; empty for one that has not."""
+        """Reason for the low weight of each observation in `rows`; an empty string if its weight is not low."""
         factor, weights = self.factor_by_number(), self.weights[rows]
         if factor is None:
             return ["far from the bulk" if weight < LOW_WEIGHT else "" for weight in weights]
         return reasons_by_number(factor, self.x, rows, weights < LOW_WEIGHT * factor.values[rows])
 
     def factor_by_number(self) -> Factor | None:
-        """What observations count by their number, if that was asked."""
+        """Factors that downweight excess observations; None if there was no search for them."""
         return None if self.suspects is None else self.suspects.factor
 
     def _influence_of(self, rows: Int[np.ndarray, " k"]) -> Influence:
-        """What `leave_one_out` says about some observations."""
+        """The results of `leave_one_out` for some observations."""
         return Influence(*(each[rows] for each in self.leave_one_out()))
 
     def sensitivity(self, *, refit: bool = True, seed: int = 0) -> Sensitivity:
-        """What the posterior hangs on: prior, learning rate, weight and noise levels, each changed a little.
+        """Sensitivity of the posterior to small changes of prior, learning rate, weight and noise levels.
 
-        In closed form it is computed again. Draws are reweighted, and sampled again (with `refit`) where the weights
-        cannot be trusted. Location, scatter and the factor by number stay as they are. See docs/calibration-map.md.
+        A posterior in closed form is recomputed. Draws are reweighted; with `refit`, they are sampled again if the
+        importance weights are unreliable. Location, scatter and the factors of excess observations are unchanged. See
+        docs/calibration-map.md.
         """
         return sensitivity_of(self, self._variations(checks.integer(seed, "seed")), checks.flag(refit, "refit"))
 
@@ -230,9 +231,9 @@ class Posterior(Workflow, ABC):
         raise InputError(f"{self.label} has no prior density and no loss that could be evaluated at other choices.")
 
     def points(self, x: Any, name: str = "x", *, note: bool = False) -> Float[np.ndarray, "k d_x"]:
-        """Other observations: a matrix, or a DataFrame with the columns of those it was built from in any order.
+        """Convert other observations to a matrix: an array, or a DataFrame with the known columns in any order.
 
-        With `note`, columns without names cause a warning where there are names.
+        With `note`, columns without names cause a warning if the posterior's own observations have names.
         """
         width, like = self.x.shape[1], "columns, like the observations"
         of, missing = "its observations", bool(np.isnan(self.x).any())
@@ -244,28 +245,28 @@ class Posterior(Workflow, ABC):
             raise InputError(f"`theta` must have shape (..., {self.dim}); got {theta.shape}.")
         return theta
 
-    # --- what is proved, and what is said ---
+    # --- certificate, warnings, summary ---
 
     @functools.cached_property
     def certificate(self) -> Any:
-        """What is proved about the robustness of this posterior: an `nsmbayes.robustness.Certificate`.
+        """Proved statements about the robustness of this posterior: an `nsmbayes.robustness.Certificate`.
 
-        Computed when first asked for, in a second or two.
+        It is computed on first use, in one or two seconds.
         """
         return self.provenance.certify(self)
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What to know before its numbers are used, in plain sentences; empty if there is nothing.
+        """Warnings about this posterior, in plain sentences; empty if there are none.
 
-        docs/warnings.md says what each of them means, and what to do.
+        docs/warnings.md explains each of them, and what to do.
         """
         return warnings_about(self)
 
     def summary(self, *, as_frame: bool = False) -> Any:
-        """A table of the marginals, and what there is to know about observations, robustness and learning rate.
+        """A table of the marginals, with notes on observations, robustness, warnings and learning rate.
 
-        As text; with `as_frame` the table alone, as a pandas DataFrame with one row per parameter.
+        The result is text; with `as_frame` only the table, as a pandas DataFrame with one row per parameter.
         """
         columns = self._table()
         if checks.flag(as_frame, "as_frame"):
@@ -296,18 +297,18 @@ class Posterior(Workflow, ABC):
 
     @property
     def about_dropped(self) -> str:
-        """What it means that failed simulations were dropped."""
+        """A sentence about dropped simulations, and what they mean for the likelihood."""
         return (
             f"{self.provenance.dropped:.2%} of the simulations failed and were dropped:\nthe likelihood is that of "
             "observations for which the simulator does not fail."
         )
 
     def _extra(self) -> dict[str, Float[np.ndarray, " d"]]:
-        """Columns of the frame that are diagnostics of how it was computed."""
+        """Additional columns of the frame: sampler diagnostics."""
         return {}
 
     def _more_columns(self, j: int | None = None) -> str:
-        """The end of the table's head, or of the row of parameter j."""
+        """Additional columns in the text of the table: of the header, or of the row of parameter j."""
         return ""
 
     def _about_observations(self) -> str:
@@ -318,14 +319,14 @@ class Posterior(Workflow, ABC):
         )
 
     def _notes(self) -> list[str]:
-        """What else a reader should know."""
+        """Additional notes for the summary."""
         return []
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Save what the posterior knows as a folder (JSON and safetensors), which `nsmbayes.load` reads.
+        """Save the posterior as a folder (JSON and safetensors), which `nsmbayes.load` reads.
 
-        Draws, moments, observations, weights and the certificate are kept; the network is not, so that what needs it
-        (other data, other learning rates, `log_prob` of a sampled posterior) has to be asked before.
+        Draws, moments, observations, weights and the certificate are saved, the network is not. A loaded posterior
+        cannot do what needs the network: other data, other learning rates, `log_prob` of a sampled posterior.
         """
         return save_posterior(self, path, overwrite=overwrite)
 

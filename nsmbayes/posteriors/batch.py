@@ -26,7 +26,7 @@ from nsmbayes.samplers.chains import Diagnostics, diagnose
 from nsmbayes.scatter import LocationScatter, fit_batch
 from nsmbayes.surrogates import NoisyFamily
 
-_ROWS = 1600  # observations whose hidden layers are in memory at once
+_ROWS = 1600  # observations whose hidden layers are in memory at the same time
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class ConjugateBatch:
     mean: Float[np.ndarray, "k d"]
     covariance: Float[np.ndarray, "k d d"]
     beta: Float[np.ndarray, " k"]
-    """The learning rate of each."""
+    """The learning rate of each posterior."""
 
     @classmethod
     def of(cls, posteriors: Sequence[ConjugatePosterior]) -> "ConjugateBatch":
-        """Those of several data sets together."""
+        """Collect posteriors of several data sets in a batch."""
         return cls(
             np.stack([each.mean for each in posteriors]),
             np.stack([each.covariance for each in posteriors]),
@@ -51,7 +51,7 @@ class ConjugateBatch:
         return len(self.mean)
 
     def sample(self, draws: int, seed: int = 0) -> Float[np.ndarray, "k draws d"]:
-        """`draws` independent draws from each posterior."""
+        """Return `draws` independent draws from each posterior."""
         rng = np.random.default_rng(checks.integer(seed, "seed"))
         noise = rng.standard_normal((len(self), checks.integer(draws, "draws"), self.mean.shape[1]))
         return self.mean[:, None] + noise @ np.linalg.cholesky(self.covariance).transpose(0, 2, 1)
@@ -59,18 +59,18 @@ class ConjugateBatch:
 
 @dataclass(frozen=True)
 class PosteriorBatch:
-    """Posteriors of several data sets: `batch[i]` is one of them, made when it is first asked for."""
+    """Posteriors of several data sets: `batch[i]` is the posterior of data set i, built on first access."""
 
     draws: tuple[Float[np.ndarray, "chains draws d"], ...]
-    """The draws of each."""
+    """The draws of each posterior."""
     beta: Float[np.ndarray, " k"]
-    """The learning rate of each."""
+    """The learning rate of each posterior."""
     build: Callable[[int], SampledPosterior]
-    """Makes one of them."""
+    """Builds the posterior of one data set."""
 
     @classmethod
     def of(cls, posteriors: Sequence[SampledPosterior]) -> "PosteriorBatch":
-        """Those that are there already."""
+        """Collect existing posteriors in a batch."""
         draws, betas = tuple(each.draws for each in posteriors), np.array([each.beta for each in posteriors])
         return cls(draws, betas, tuple(posteriors).__getitem__)
 
@@ -86,12 +86,12 @@ class PosteriorBatch:
 
     @functools.cached_property
     def mean(self) -> Float[np.ndarray, "k d"]:
-        """The mean of each."""
+        """The mean of each posterior."""
         return np.stack([each.mean(axis=(0, 1)) for each in self.draws])
 
     @functools.cached_property
     def covariance(self) -> Float[np.ndarray, "k d d"]:
-        """The covariance of each."""
+        """The covariance of each posterior."""
         return np.stack([np.atleast_2d(np.cov(each.reshape(-1, each.shape[-1]).T)) for each in self.draws])
 
     @functools.cached_property
@@ -100,16 +100,16 @@ class PosteriorBatch:
 
     @property
     def r_hat(self) -> Float[np.ndarray, "k d"]:
-        """Rank-normalised split R-hat of each parameter of each."""
+        """Rank-normalised split R-hat of each parameter of each posterior."""
         return np.stack([each.r_hat for each in self._diagnostics])
 
     @property
     def ess(self) -> Float[np.ndarray, "k d"]:
-        """The bulk effective sample size of each parameter of each."""
+        """Bulk effective sample size of each parameter of each posterior."""
         return np.stack([each.ess_bulk for each in self._diagnostics])
 
     def sample(self, draws: int, seed: int = 0) -> Float[np.ndarray, "k draws d"]:
-        """`draws` draws from each posterior."""
+        """Return `draws` draws from each posterior."""
         draws, seed = checks.integer(draws, "draws", at_least=1), checks.integer(seed, "seed")
         return np.stack([Empirical(each.reshape(-1, each.shape[-1])).sample(draws, seed) for each in self.draws])
 
@@ -123,9 +123,9 @@ def batch_posteriors(
     seed: int,
     resolution: float = 0.0,
 ) -> ConjugateBatch:
-    """The posterior of every data set x[i], each with its own location, scatter and coordinates.
+    """Build the posterior of every data set x[i], each with its own location, scatter and coordinates.
 
-    Weights are by distance alone: which observations are too many is not asked here.
+    Weights are by distance alone, without a search for excess observations.
     """
     x = np.stack([recipe.dequantise(dataset) for dataset in x])
     location, scatter, ok = fit_batch(x, recipe.estimator, seed_key(seed))
@@ -145,7 +145,7 @@ def batch_posteriors(
 
 
 def _noisy_totals(recipe: LossRecipe, x: Float[np.ndarray, "k n d_x"], centres: LocationScatter) -> Quadratic:
-    """One data set after the other: each has noisy points of its own."""
+    """Total loss of each data set, one after the other, because each has its own noisy points."""
     totals = [
         total_loss(recipe.around(jax.tree.map(lambda a, i=i: a[i], centres)), dataset) for i, dataset in enumerate(x)
     ]

@@ -1,4 +1,4 @@
-"""What to know before the numbers of a posterior are used, in plain sentences: see docs/warnings.md."""
+"""Warnings of a posterior, in plain sentences: see docs/warnings.md."""
 
 import textwrap
 from typing import Any
@@ -7,19 +7,19 @@ import numpy as np
 
 from nsmbayes.errors import InputError
 
-_LOW, _MANY = 0.1, 0.2  # weight below which an observation hardly counts, and the fraction of them that is unusual
-_HALF = 0.5  # weight below which an observation counts for less than half
-_SAME = 0.05  # nats per parameter up to which a posterior is its prior
-_FAR = 3.0  # prior standard deviations from the prior mean from which on a posterior mean is unusual
+_LOW, _MANY = 0.1, 0.2  # low weights are below _LOW; a larger fraction of them than _MANY is unusual
+_HALF = 0.5  # an observation with a smaller weight counts less than half
+_SAME = 0.05  # a posterior with a smaller KL to the prior, in nats per parameter, is about the prior
+_FAR = 3.0  # a posterior mean this many prior standard deviations from the prior mean is unusual
 
 
 def wrapped(warning: str) -> str:
-    """A warning, broken into lines for a terminal."""
+    """Wrap a warning into lines for a terminal."""
     return textwrap.fill(f"WARNING: {warning}", 110)
 
 
 def warnings_about(posterior: Any) -> tuple[str, ...]:
-    """What is unusual about a posterior, whatever its kind; empty if nothing is."""
+    """Warnings about a posterior of any kind; empty if nothing is unusual."""
     found, weights = [], posterior.weights
     if posterior.provenance.interrupted:
         found.append(
@@ -69,11 +69,11 @@ def warnings_about(posterior: Any) -> tuple[str, ...]:
 
 
 def narrow_columns(posterior: Any) -> list[int]:
-    """The columns whose values are mostly tied, on a grid that is no finer than the scatter of the bulk."""
+    """Columns whose values are mostly tied, with grid steps at least as large as the scatter of the bulk."""
     x = posterior.x
     try:
         scale = np.sqrt(np.diag(posterior.location_scatter[1]))
-    except InputError:  # so tied that there is none
+    except InputError:  # too many ties for a scatter
         return []
     found = []
     for j, column in enumerate(x.T):
@@ -84,7 +84,7 @@ def narrow_columns(posterior: Any) -> list[int]:
 
 
 def gaussian_kl(posterior: Any) -> float:
-    """KL(posterior || prior) of Gaussian distributions with their means and covariances."""
+    """KL(posterior || prior) for Gaussian distributions with the same means and covariances."""
     prior, d = posterior.prior, posterior.dim
     root = np.linalg.cholesky(np.diag(1 / prior.std) @ prior.covariance @ np.diag(1 / prior.std))
     spread = np.linalg.solve(root, posterior.covariance / np.outer(prior.std, prior.std))

@@ -21,13 +21,14 @@ from nsmbayes.surrogates import Density
 from nsmbayes.suspects import BY_DISTANCE, Suspects
 from nsmbayes.weights import Weighting
 
-_FINEST = 0.1  # prior standard deviations: what the default resolution is, for methods without one
+_FINEST = 0.1  # in prior standard deviations: used for methods without a resolution, equal to the default
 
 
 class ConjugatePosterior(Posterior):
-    """A Gaussian generalised posterior N(mean, covariance) that knows the data it came from.
+    """A Gaussian generalised posterior N(mean, covariance) with the statistics of its data.
 
-    Built by `NSMBayesConj.build_posterior`. It never changes: `update`, `with_beta` and `with_prior` return new ones.
+    Built by `NSMBayesConj.build_posterior`. It is immutable: `update`, `with_beta` and `with_prior` return new
+    posteriors.
     """
 
     normalised = True
@@ -59,7 +60,7 @@ class ConjugatePosterior(Posterior):
 
     @property
     def converged(self) -> bool:
-        """Always: a closed form has nothing to converge."""
+        """Always True: the posterior is in closed form."""
         return True
 
     @property
@@ -69,17 +70,17 @@ class ConjugatePosterior(Posterior):
 
     @property
     def density(self) -> Density | None:
-        """The density that `excess` was found with: the family itself has none."""
+        """The density that was used to find excess observations, or None; the family itself has no density."""
         return None if self.suspects is None else self.suspects.density
 
     @property
     def weighting(self) -> Weighting:
-        """How observations are weighted by their distance."""
+        """The weighting of observations by their distance."""
         return self.statistics.weighting
 
     @property
     def noisy_x(self) -> Float[np.ndarray, "n d_x"]:
-        """The observations as the loss has them."""
+        """The observations in the loss: with noise of one grid step if the method has `grid_steps`."""
         return self.statistics.dequantised
 
     def losses_at(self, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k n"]:
@@ -91,22 +92,22 @@ class ConjugatePosterior(Posterior):
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
-        """What each observation counts, between 0 (ignored) and 1 (trusted): by its distance, times by their number."""
+        """The weight of each observation, from 0 (ignored) to 1: weight by distance times excess factor."""
         return self.weight_at(self.x) * np.concatenate(self.statistics.multiples)
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
-        """The weight by distance that observations at other places would have."""
+        """The weight by distance that observations with other values would have."""
         return self.statistics.weighting.at(self.points(x))
 
     @property
     def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
-        """The robust location and scatter that the weight is built on."""
+        """The robust location and scatter of the weight."""
         centre = self.statistics.weighting.centre
         return np.asarray(centre.location), np.asarray(centre.scatter)
 
     @property
     def learning_rates(self) -> Float[np.ndarray, " d"]:
-        """The learning rate in each of d directions: beta, or less where `resolution` sets the limit."""
+        """The learning rate in each of d directions: beta, or less in directions where `resolution` is the limit."""
         return direction_rates(self.beta, diagonalise(self.prior, self.statistics.total)[1], self.resolution)
 
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
@@ -119,13 +120,13 @@ class ConjugatePosterior(Posterior):
         return float(low), float(high)
 
     def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
-        """Independent draws of shape `shape + (d,)`."""
+        """Return independent draws of shape `shape + (d,)`."""
         shape = checks.shape(shape, "shape")
         rng = np.random.default_rng(checks.integer(seed, "seed"))
         return self.mean + rng.standard_normal((*shape, self.dim)) @ np.linalg.cholesky(self.covariance).T
 
     def chains(self, draws: int, chains: int, seed: int) -> Float[np.ndarray, "chains draws d"]:
-        """Independent draws."""
+        """Return independent draws, arranged in chains."""
         return self.sample((chains, draws), seed=seed)
 
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
@@ -152,26 +153,26 @@ class ConjugatePosterior(Posterior):
         return float(residual @ residual + np.trace(self.covariance))
 
     def leave_one_out(self) -> Influence:
-        """KL(posterior || posterior without observation i), for every i, in closed form, with the weight as it is."""
+        """KL(posterior || posterior without observation i) for every i, in closed form; weights are unchanged."""
         kl = np.concatenate([self.kl_to(*(-a for a in loss)) for loss in self.statistics.each()])
         return Influence(kl, np.ones(self.n, bool))
 
     def kl_to(self, A: Any, B: Any, C: Any = 0.0) -> Float[np.ndarray, " k"]:
-        """KL(posterior || posterior with theta' A theta + 2 theta' B + C added to the total loss), for many of them."""
+        """KL(posterior || posterior with theta' A theta + 2 theta' B + C added to the total loss), vectorised."""
         total = self.statistics.total
         total = Quadratic(total.A + A, total.B + B, total.C + C)
         mean, precision = gaussian_posterior(self.prior, total, self.beta, self.resolution)
         step, change = mean - self.mean, precision @ self.covariance
         trace, log_det = np.trace(change, axis1=1, axis2=2), np.linalg.slogdet(change)[1]
         kl = 0.5 * (trace - self.dim - log_det + np.einsum("ni,nij,nj->n", step, precision, step))
-        return np.maximum(kl, 0)  # rounding can leave what has no influence at -1e-16
+        return np.maximum(kl, 0)  # rounding can give -1e-16 for observations without influence
 
     def update(self, x_new: Any, *, refit: bool = False) -> "ConjugatePosterior":
-        """The posterior after more observations: exact, with no simulation, no training and the same beta.
+        """Return the posterior with additional observations: exact, without simulation or training, at the same beta.
 
-        The location, the scatter and the coordinates of the weight stay as they are, and the cost is that of the new
-        observations alone, which are weighted by their distance. With `refit` location and scatter are estimated again
-        from all observations; which of them are too many is asked by `build_posterior` only.
+        Location, scatter and coordinates of the weight are unchanged, and only the new observations are computed; they
+        are weighted by distance. With `refit`, location and scatter are estimated again from all observations. Only
+        `build_posterior` searches for excess observations.
         """
         x_new = self.points(x_new, "x_new", note=True)
         if refit:
@@ -185,32 +186,32 @@ class ConjugatePosterior(Posterior):
         return self._replace(statistics=statistics, suspects=suspects, surrogate_check=check)
 
     def checked(self, test: SurrogateTest | None, *, lower: bool) -> "ConjugatePosterior":
-        """With what held-out simulations say about the family; with `lower` its learning rate allows for that."""
+        """Return the posterior with a check of the family on held-out simulations; `lower` lowers the learning rate."""
         if test is None:
             return self
         check = test.check(self.mean, self.covariance, self.n, self._response())
         if not lower:
             return self._replace(surrogate_check=check)
         wider = 1 + check.ratio
-        resolution = min(1.0, self.resolution * np.sqrt(wider))  # limits variances likewise
+        resolution = min(1.0, self.resolution * np.sqrt(wider))  # the limit of variances increases by the same factor
         return self._replace(
             surrogate_check=check._replace(applied=True), beta=self.beta / wider, resolution=resolution
         )
 
     def _response(self) -> Float[np.ndarray, "d d"]:
-        """How far the mean moves if something is added to the gradient of the loss, in every direction."""
+        """Linear response of the mean to a term added to the gradient of the loss."""
         S, curvatures, U, _ = diagonalise(self.prior, self.statistics.total)
         rates = direction_rates(self.beta, curvatures, self.resolution)
         directions = S @ U
         return directions @ np.diag(rates / (1 + 2 * rates * curvatures)) @ directions.T
 
     def with_beta(self, beta: float, *, calibration: CalibrationResult | None = None) -> "ConjugatePosterior":
-        """The posterior for another learning rate, from the same sums; `calibration` says where it comes from."""
+        """Return the posterior for another learning rate; `calibration` is stored as the origin of `beta`."""
         check = None if self.surrogate_check is None else self.surrogate_check._replace(applied=False)
         return self._replace(beta=checks.positive(beta, "beta"), calibration=calibration, surrogate_check=check)
 
     def with_prior(self, prior: Any) -> "ConjugatePosterior":
-        """The posterior for another Gaussian prior, from the same sums and with the same beta."""
+        """Return the posterior for another Gaussian prior, with the same sums and beta."""
         return self._replace(prior=same_dimension(as_gaussian(prior), self.dim))
 
     def _variations(self, seed: int) -> Variations:
@@ -224,7 +225,7 @@ class ConjugatePosterior(Posterior):
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What to know before its numbers are used: also where the data ask for more than its family can say."""
+        """Warnings about this posterior; also if the data require more precision than the family can provide."""
         check = self.surrogate_check
         wider = 1 + check.ratio if check is not None and check.applied else 1.0
         beta, limit = self.beta * wider, self.resolution / np.sqrt(wider) or _FINEST  # before the check

@@ -1,4 +1,4 @@
-"""A distribution known by its draws, summarised for tables and plots."""
+"""A distribution represented by draws, summarised for tables and plots."""
 
 import numpy as np
 from jaxtyping import Float
@@ -6,7 +6,7 @@ from scipy import stats
 
 from nsmbayes.calibration import region_contains
 
-_KDE_POINTS = 4000  # a kernel density estimate of more draws looks the same and takes longer
+_KDE_POINTS = 4000  # maximum number of draws in a kernel density estimate; more take longer and look the same
 
 
 class Empirical:
@@ -19,19 +19,19 @@ class Empirical:
         self.std: Float[np.ndarray, " d"] = np.sqrt(np.diag(self.covariance))
 
     def sample(self, count: int, seed: int) -> Float[np.ndarray, "count d"]:
-        """So many of the draws, without repetition while there are enough."""
+        """Choose `count` of the draws, without repetition if there are enough."""
         rng, total = np.random.default_rng(seed), len(self.draws)
         return self.draws[rng.permutation(total)[:count] if count <= total else rng.integers(total, size=count)]
 
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-        """Density of parameter j on a grid, by a kernel density estimate; of a chain that never moved, one peak."""
+        """Density of parameter j on a grid, by a kernel density estimate; one peak if all draws are equal."""
         column = self.draws[:: max(1, len(self.draws) // _KDE_POINTS), j]
         if np.ptp(column) == 0:
             return (np.arange(len(grid)) == np.abs(grid - column[0]).argmin()) * len(grid) / np.ptp(grid)
         return stats.gaussian_kde(column)(grid)
 
     def interval(self, j: int, level: float = 0.95) -> tuple[float, float]:
-        """The central interval of parameter j that holds the fraction `level` of the draws."""
+        """The central interval of parameter j that contains the fraction `level` of the draws."""
         low, high = np.quantile(self.draws[:, j], [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
 

@@ -1,4 +1,4 @@
-"""Posteriors of a loss, known by their draws: what the loss can tell beside them."""
+"""Sampled posteriors of a loss, with results that need the loss: influence, modes, sensitivity."""
 
 from typing import Any, NamedTuple
 
@@ -43,28 +43,28 @@ from nsmbayes.weights import Weighting
 
 _INFLUENCE_DRAWS = 500
 _ERROR_DRAWS = 64
-_VARIED_DRAWS = 1000  # that are reweighted
-_ROW_LOSSES, _FEWEST = 20_000_000, 50  # losses for the influence of very many observations, and draws at least
-_FINER = 16  # rules for the noise by which the error of one is judged
+_VARIED_DRAWS = 1000  # draws that are reweighted
+_ROW_LOSSES, _FEWEST = 20_000_000, 50  # for the influence: maximum number of losses, and minimum number of draws
+_FINER = 16  # number of noise rules in the finer rule that measures the error of one
 
 
 class Modes(NamedTuple):
     """Local maxima of a posterior density."""
 
     theta: Float[np.ndarray, "k d"]
-    """Where they are."""
+    """Parameters of the modes."""
     height: Float[np.ndarray, " k"]
-    """Log density relative to the highest one, in the unconstrained space."""
+    """Log density relative to the highest mode, in the unconstrained space."""
     fraction: Float[np.ndarray, " k"]
-    """The fraction of the draws to which each is the nearest."""
+    """The fraction of the draws that are nearest to each mode."""
 
 
 class GeneralisedPosterior(SampledPosterior):
-    """Draws from a generalised posterior exp(-beta sum_i loss_i(theta)) prior(theta), and what its loss can tell.
+    """Draws from a generalised posterior exp(-beta sum_i loss_i(theta)) prior(theta), with its loss.
 
-    Built by the `build_posterior` of NLE and NSM-Bayes. Where observations are very many, `target` has the loss of a
-    weighted subset of them, or in one column of cells in which they are counted; `compression` is that subset, with how
-    well it reproduces the loss of all, or those cells. Otherwise it is None.
+    Built by the `build_posterior` of NLE and NSM-Bayes. With very many observations, `target` has the loss of a
+    weighted subset of them, or for one column of cells in which they are counted. `compression` is that subset, with
+    its error relative to the full loss, or those cells. Otherwise it is None.
     """
 
     result: Draws
@@ -102,21 +102,21 @@ class GeneralisedPosterior(SampledPosterior):
         )
         self.target, self.setting, self.compression, self.suspects = target, setting, compression, suspects
         self.dequantised = x if dequantised is None else dequantised
-        """The observations as the loss has them: with noise of one grid step, where the method has `grid_steps`."""
+        """The observations in the loss: with noise of one grid step if the method has `grid_steps`."""
 
     @property
     def density(self) -> Density | None:
-        """The surrogate q(x | theta), if it is a density."""
+        """The surrogate q(x | theta) if it is a density, otherwise None."""
         return self.setting.surrogate if isinstance(self.setting.surrogate, Density) else None
 
     @property
     def weighting(self) -> Weighting:
-        """How observations are weighted by their distance."""
+        """The weighting of observations by their distance."""
         return self.setting.weighting
 
     @property
     def noisy_x(self) -> Float[np.ndarray, "n d_x"]:
-        """The observations as the loss has them."""
+        """The observations in the loss; the same as `dequantised`."""
         return self.dequantised
 
     def losses_at(self, theta: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k n"]:
@@ -125,17 +125,17 @@ class GeneralisedPosterior(SampledPosterior):
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
-        """What each observation counts, between 0 (ignored) and 1 (trusted): by its distance, times by their number."""
+        """The weight of each observation, from 0 (ignored) to 1: weight by distance times excess factor."""
         by_distance = self.weight_at(self.x)
         return by_distance if self.suspects is None else by_distance * self.suspects.factor.values
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
-        """The weight by distance that observations at other places would have."""
+        """The weight by distance that observations with other values would have."""
         return self.setting.weighting.at(self.points(x))
 
     @property
     def location_scatter(self) -> tuple[Float[np.ndarray, " d_x"], Float[np.ndarray, "d_x d_x"]]:
-        """The location and scatter by which the weight measures distances."""
+        """The location and scatter that define the distances in the weight."""
         centre = self.setting.weighting.centre
         return np.asarray(centre.location), np.asarray(centre.scatter)
 
@@ -143,7 +143,7 @@ class GeneralisedPosterior(SampledPosterior):
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
         """Unnormalised log density at points of shape (..., d): -beta times the loss, plus the log prior density.
 
-        For a prior on part of R^d only, the density is that of the unconstrained parameters.
+        If the support of the prior is only part of R^d, the density is that of the unconstrained parameters.
         """
         theta = self._thetas(theta)
         u = unconstrain_rows(self.target.prior, theta.reshape(-1, self.dim))
@@ -151,7 +151,7 @@ class GeneralisedPosterior(SampledPosterior):
 
     @double_precision
     def leave_one_out(self) -> Influence:
-        """KL(posterior || posterior without observation i), for every i, by reweighting the draws."""
+        """KL(posterior || posterior without observation i) for every i, by reweighting the draws."""
         if self.compression is None:
             return influence_by_reweighting(self.beta * each_loss(self.target, self.thinned()))
         some = self.thinned(max(_FEWEST, min(_INFLUENCE_DRAWS, _ROW_LOSSES // self.n)))
@@ -174,18 +174,19 @@ class GeneralisedPosterior(SampledPosterior):
         return self.compression.row_losses(constrain_rows(self.target.prior, positions), rows)
 
     def thinned(self, draws: int = _INFLUENCE_DRAWS) -> Float[np.ndarray, "draws d"]:
-        """About `draws` of the unconstrained draws, evenly spaced: enough for averages that are costly to compute."""
+        """About `draws` of the unconstrained draws, evenly spaced, for averages that are expensive to compute."""
         flat = self.result.flat
         return flat[:: max(1, len(flat) // draws)]
 
     @double_precision
     def noise_error(self) -> float:
-        """How much the rule for the noise matters: the standard deviation, over draws, of loss minus a finer rule's.
+        """Error of the rule for the noise: the standard deviation, over draws, of the loss minus that of a finer rule.
 
-        To be compared with that of the log density itself, sqrt(d / 2) for a Gaussian: a tenth of it does not matter.
+        Compare it with the standard deviation of the log density, sqrt(d / 2) for a Gaussian: a tenth of that is
+        negligible.
         """
         if isinstance(self.compression, CountedLoss):
-            return 0.0  # in one column the rule is a lattice, and there is no finer one
+            return 0.0  # for one column the rule is a lattice, without a finer one
         x, loss = self.dequantised, uncorrected(self.target.loss)
         multiples = None if self.suspects is None else self.suspects.factor.values
         if self.compression is not None:  # errors of observations are independent: their variances add up
@@ -208,10 +209,10 @@ class GeneralisedPosterior(SampledPosterior):
         return np.asarray(_losses(self.target.loss, jnp.asarray(theta)))
 
     def modes(self, starts: int = 64) -> Modes:
-        """The local maxima of the posterior density that are found from many starts, the highest first.
+        """Search for local maxima of the posterior density from many starts; the highest comes first.
 
-        Half of the starts are draws of the posterior, half of the prior. A maximum that no draw is near to is one that
-        the chains have missed, or one that holds next to no probability: compare its height.
+        Half of the starts are draws from the posterior, half from the prior. A mode without draws nearby was either
+        missed by the chains, or has almost no probability: compare its height.
         """
         half = checks.integer(starts, "starts", at_least=2) // 2
         prior = np.asarray(_unconstrained_draws(self.target.prior, half))

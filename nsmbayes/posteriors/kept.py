@@ -1,4 +1,4 @@
-"""A data set without its observations: what is left of it are sums, from which its posterior follows."""
+"""Statistics of a data set: sums over its observations, which determine the posterior without the observations."""
 
 import hashlib
 from pathlib import Path
@@ -23,24 +23,24 @@ from nsmbayes.serialisation import model_arrays, require_array, write_model
 from nsmbayes.surrogates import Frame, MixtureDensity
 
 _ARRAYS = ("offset", "basis", "references", "sizes", "design", "projector", "A", "B")
-_CORRECTION = "correction"  # beside them, in the files of this version
+_CORRECTION = "correction"  # an additional array, in the files of this version
 
 
 class KeptStatistics(NamedTuple):
-    """Sums over the observations of a data set, and how the loss at any theta follows from them."""
+    """Sums over the observations of a data set, and the arrays that give the loss at any theta."""
 
     n: int
     """Number of observations."""
     beta: float
-    """The learning rate of the posterior that they come from."""
+    """The learning rate of the original posterior."""
     network: str
-    """What tells the surrogate from others."""
+    """Fingerprint of the surrogate."""
     noise_levels: tuple[float, ...]
     arrays: dict[str, np.ndarray]
 
     @classmethod
     def of(cls, loss: InterpolatedLoss, n: int, beta: float, correction: Correction | None = None) -> "KeptStatistics":
-        """Those in a loss, and what is subtracted from it for the surrogate's error."""
+        """Extract the statistics from a loss; `correction` corrects the loss for the surrogate's error."""
         one = loss.interpolation
         parts = (*one.frame, one.references, one.sizes, one.design, one.projector, loss.A, loss.B)
         arrays: dict[str, np.ndarray] = dict(zip(_ARRAYS, map(np.asarray, parts), strict=True))
@@ -50,9 +50,9 @@ class KeptStatistics(NamedTuple):
         return cls(n, beta, fingerprint(one.surrogate), one.noise_levels, arrays)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Save them as a folder (JSON and safetensors), which `nsmbayes.load` reads. No observation is in it.
+        """Save the statistics as a folder (JSON and safetensors), which `nsmbayes.load` reads, without observations.
 
-        They are sums, not secrets: those of very few observations tell much about each of them.
+        This is not anonymisation: sums over very few observations reveal much about each of them.
         """
         header = {name: getattr(self, name) for name in ("n", "beta", "network")}
         header |= {"statistics": "nsm-bayes-amortised", "noise_levels": list(self.noise_levels)}
@@ -60,7 +60,7 @@ class KeptStatistics(NamedTuple):
 
     @classmethod
     def from_saved(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "KeptStatistics":
-        """Rebuild them from what `save` wrote."""
+        """Rebuild the statistics from the files of `save`."""
         levels = tuple(check_noise_levels(header.get("noise_levels")).tolist())
         d, (k, p) = (
             len(require_array(arrays, "offset", (None,))),
@@ -80,7 +80,7 @@ class KeptStatistics(NamedTuple):
 
     @double_precision
     def loss(self, density: MixtureDensity) -> Loss:
-        """The loss of the data set, with the surrogate that they were computed with."""
+        """The loss of the data set; `density` must be the surrogate that the statistics were computed with."""
         if fingerprint(density) != self.network:
             raise InputError(
                 "`statistics` were computed with another network: load the method that they were computed with."
@@ -94,7 +94,7 @@ class KeptStatistics(NamedTuple):
 
 
 def fingerprint(surrogate: Any) -> str:
-    """What tells a network from others: a hash of its numbers."""
+    """Hash of the parameters of a network."""
     digest = hashlib.sha256()
     for name, array in sorted(model_arrays(surrogate).items()):
         digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
@@ -102,7 +102,7 @@ def fingerprint(surrogate: Any) -> str:
 
 
 class StatisticsPosterior(SampledPosterior):
-    """Draws from a posterior that is known by the statistics of its data alone."""
+    """Draws from a posterior that was built from the statistics of its data alone."""
 
     def __init__(self, provenance: Provenance, target: Target, result: Draws, statistics: KeptStatistics):
         draws, nothing = constrain_rows(target.prior, result.positions), np.empty((0, len(statistics.arrays["offset"])))
@@ -116,23 +116,23 @@ class StatisticsPosterior(SampledPosterior):
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
-        """Not known without the observations."""
+        """Not available without the observations: raises `InputError`."""
         raise InputError("Weights are not known here: the statistics of a data set do not hold its observations.")
 
     @property
     def warnings(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None: they are about the observations."""
+        """Always empty: the warnings are about the observations."""
         return ()
 
     @double_precision
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
-        """Unnormalised log density at points of shape (..., d), as that of the posterior with the observations."""
+        """Unnormalised log density at points of shape (..., d), the same as with the observations."""
         theta = self._thetas(theta)
         u = unconstrain_rows(self.target.prior, theta.reshape(-1, self.dim))
         return map_rows(log_prob, u, self.target).reshape(theta.shape[:-1])
 
     def _about_observations(self) -> str:
-        return "Its observations are not here: it is known by their sums."
+        return "Its observations are not stored: it was computed from sums over them."
 
 
 @double_precision
@@ -146,7 +146,7 @@ def from_statistics(
     beta: float,
     seed: int,
 ) -> StatisticsPosterior:
-    """The posterior of a data set of which only statistics are left."""
+    """Build the posterior of a data set from its statistics alone."""
     target = Target(prior, statistics.loss(density), jnp.asarray(beta))
     near = unconstrain_rows(prior, statistics.arrays["references"])
     return StatisticsPosterior(provenance, target, sampler.sample_near(target, near, seed=seed), statistics)

@@ -1,4 +1,4 @@
-"""Which observations a posterior distrusts, and how much each of them matters: a table."""
+"""A table of the observations with low weights, with reasons and influence."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from jaxtyping import Bool, Float, Int
 from nsmbayes.weights.excess import Factor, tied
 
 SHOWN = 15
-_HALF = 0.5  # factor below which the number of observations is named as a reason
+_HALF = 0.5  # for a smaller factor, excess is given as a reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlier:
-    """One observation."""
+    """One observation, with its weight, the reason for a low weight, and its influence."""
 
     row: int
     value: Float[np.ndarray, " d_x"]
     weight: float
     reason: str
-    """Why its weight is low; empty if it is not."""
+    """Reason for a low weight; empty if the weight is not low."""
     influence: float
-    """KL(posterior || posterior without it); NaN where that is not known"""
+    """KL(posterior || posterior without this observation); NaN if it is not known"""
     reliable: bool
-    """Whether the influence can be relied on: from draws it cannot where few of them would count without it."""
+    """Whether the influence is reliable: from draws, only if enough effective draws remain without the observation."""
 
     def cells(self) -> tuple[str, ...]:
-        """As text: row, value, weight, reason, influence."""
+        """The cells of the table as text: row, value, weight, reason, influence."""
         more = "" if self.reliable else ", perhaps more"
         value = ", ".join(f"{entry:.4g}" for entry in self.value)
         influence = "" if np.isnan(self.influence) else f"{self.influence:.2g}{more}"
@@ -37,7 +37,7 @@ class Outlier:
 def reasons_by_number(
     factor: Factor, x: Float[np.ndarray, "n d_x"], rows: Int[np.ndarray, " k"], far: Bool[np.ndarray, " k"]
 ) -> list[str]:
-    """Why observations are distrusted, by their distance (`far`) or by their number; empty for one that is not."""
+    """Reasons for low weights, by distance (`far`) or by excess; an empty string if there is none."""
     ties, reasons = tied(x)[rows], []
     for row, is_far, same in zip(rows, far, ties, strict=True):
         found = ["far from the bulk"] if is_far else []
@@ -53,7 +53,7 @@ HEAD = ("row", "value", "weight", "reason", "influence")
 
 
 def outlier_table(rows: list[Outlier]) -> str:
-    """The table, to print."""
+    """Format the outliers as a table."""
     return "\n".join(_lines([HEAD, *(row.cells() for row in rows)]))
 
 

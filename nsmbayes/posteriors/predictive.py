@@ -1,4 +1,4 @@
-"""Posterior predictive draws: data sets that the simulator, or the surrogate, makes of draws of the posterior."""
+"""Posterior predictive draws: data sets from the simulator, or the surrogate, at draws of the posterior."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from nsmbayes.simulators import Simulator, as_simulator
 from nsmbayes.surrogates import Density
 
 MOST_ROWS = 500
-"""Rows of a predictive data set where the observed one has more, unless another number is asked for."""
+"""Default maximum number of rows of a predictive data set."""
 _BLOCK = 512  # rows that are simulated in one call
-_STREAM = 5  # of random numbers: others than those of the sampler
+_STREAM = 5  # stream of random numbers, different from that of the sampler
 
 Statistic = Callable[[Float[np.ndarray, "n d_x"], Float[np.ndarray, " n"]], Any]
 
 
 class Source(NamedTuple):
-    """What draws observations at given parameters."""
+    """A simulator or surrogate that draws observations at given parameters."""
 
     draw: Callable[[Float[np.ndarray, "k d"], int, int], Float[np.ndarray, "k each d_x"]]
-    """Observations at each theta: parameters, how many, a seed."""
+    """Function (parameters, number per theta, seed) that returns observations at each theta."""
     name: str
     """"simulator" or "surrogate"."""
 
     @classmethod
     def of(cls, posterior: Any, simulator: Any = None) -> "Source":
-        """The simulator, if there is one, or else the surrogate of the posterior."""
+        """Use the simulator if it is given, otherwise the surrogate of the posterior."""
         if simulator is not None:
             return cls(_Simulated(as_simulator(simulator), posterior.x.shape[1]), "simulator")
         if posterior.density is None:
@@ -56,7 +56,7 @@ class _Simulated(NamedTuple):
     width: int
 
     def __call__(self, theta: np.ndarray, each: int, seed: int) -> np.ndarray:
-        copies = max(1, _BLOCK // len(theta))  # blocks of one size, so that little is compiled
+        copies = max(1, _BLOCK // len(theta))  # blocks of one size, to limit compilation
         parts = [self._block(theta, min(copies, each - start), seed, start) for start in range(0, each, copies)]
         return np.concatenate(parts, axis=1)
 
@@ -72,21 +72,21 @@ class _Simulated(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A statistic of the observations beside those of predictive data sets."""
+    """A statistic of the observations, compared with those of predictive data sets."""
 
     observed: float
     predicted: Float[np.ndarray, " m"]
     p_value: float
-    """Two-sided: how often predictive data sets are at least as extreme, at least 2 / (m + 1)."""
+    """Two-sided: fraction of predictive data sets that are at least as extreme; at least 2 / (m + 1)."""
 
 
 @dataclass(frozen=True)
 class Predictive:
-    """Predictive data sets beside the observed one. Made by `posterior.predict`.
+    """Predictive data sets, and the observed data set for comparison. Built by `posterior.predict`.
 
-    Both sides are weighted alike: an observation by its weight, a predicted one by the weight that it would have at its
-    place. Posterior predictive p-values are conservative: the parameters were fitted to the data that are checked.
-    `posterior.verdict()` allows for that.
+    Both are weighted in the same way: an observation by its weight, a predicted value by the weight of an observation
+    with this value. Posterior predictive p-values are conservative, because the parameters were fitted to the same
+    data. `posterior.verdict()` accounts for that.
     """
 
     theta: Float[np.ndarray, "m d"]
@@ -105,7 +105,7 @@ class Predictive:
         return column_labels(self.x_names, self.x.shape[2])
 
     def p_value(self, statistic: Statistic) -> Checked:
-        """A statistic `f(x, weights) -> number` of the observations, beside those of the predictive data sets.
+        """Compare a statistic `f(x, weights) -> number` of the observations with those of the predictive data sets.
 
         Example:
             >>> import numpy as np
@@ -123,11 +123,11 @@ class Predictive:
         return Checked(own, predicted, float(min(1.0, 2 * (1 + min(above, below)) / (1 + len(predicted)))))
 
     def check(self, statistics: Mapping[str, Statistic] | None = None) -> dict[str, Checked]:
-        """Several statistics by name; by default the weighted mean, spread and skewness of every column."""
+        """Compare several named statistics; by default the weighted mean, spread and skewness of every column."""
         return {name: self.p_value(one) for name, one in (statistics or self._usual()).items()}
 
     def table(self, statistics: Mapping[str, Statistic] | None = None) -> str:
-        """What `check` finds, to print."""
+        """Format the results of `check` as a table."""
         lines = [f"{'statistic':<28}{'observed':>12}{'predicted':>12}{'2.5 %':>12}{'97.5 %':>12}{'p':>8}"]
         for name, one in self.check(statistics).items():
             low, middle, high = np.quantile(one.predicted, [0.025, 0.5, 0.975])
@@ -162,14 +162,14 @@ class _Moment(NamedTuple):
 
 
 def column_labels(names: Names, d_x: int) -> tuple[str, ...]:
-    """The names of the columns of x, or made-up ones."""
+    """The names of the columns of x, or default names."""
     if names is not None:
         return names
     return ("x",) if d_x == 1 else tuple(f"column {j}" for j in range(d_x))
 
 
 def predict(posterior: Any, simulator: Any, *, m: int, rows: int | None, seed: int) -> Predictive:
-    """What `posterior.predict` returns."""
+    """Draw predictive data sets; see `posterior.predict`."""
     m, seed = checks.integer(m, "m", at_least=1), checks.integer(seed, "seed")
     each = min(posterior.n, MOST_ROWS) if rows is None else checks.integer(rows, "rows", at_least=1)
     source, theta = Source.of(posterior, simulator), posterior.sample((m,), seed=seed)

@@ -1,4 +1,4 @@
-"""Where a posterior comes from."""
+"""The origin of a posterior."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,20 +7,20 @@ from nsmbayes._internal.columns import Names
 
 
 class Provenance(NamedTuple):
-    """Where a posterior comes from."""
+    """The origin of a posterior: method, names, training, and functions to certify and judge it."""
 
     method: str
     """The method's name on the command line."""
     label: str
-    """The method's name for readers."""
+    """The method's name in text for readers."""
     parameter_names: tuple[str, ...]
     certify: Callable[[Any], Any]
-    """Proves what can be proved about the robustness of a posterior: `nsmbayes.robustness.certify`."""
+    """Certifies the robustness of a posterior: `nsmbayes.robustness.certify`."""
     x_names: Names = None
-    """The columns of x by name, where they have names."""
+    """Names of the columns of x, or None."""
     interrupted: bool = False
-    """Whether the training of its network was interrupted."""
+    """Whether the training of the network was interrupted."""
     dropped: float = 0.0
     """The fraction of the simulations that failed and were dropped before training."""
     judge: Callable[..., Any] | None = None
-    """Compares the bulk of the data with the simulator: `nsmbayes.diagnostics.judge`; None if that cannot be asked."""
+    """Compares the bulk of the data with the simulator: `nsmbayes.diagnostics.judge`; None if not available."""

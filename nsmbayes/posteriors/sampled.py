@@ -1,4 +1,4 @@
-"""Posteriors known by their draws."""
+"""Posteriors represented by draws."""
 
 import functools
 from typing import Any
@@ -25,11 +25,11 @@ from nsmbayes.samplers import (
 )
 
 _PRIOR_DRAWS = 4000
-_VARIED_DRAWS = 1000  # that are reweighted
+_VARIED_DRAWS = 1000  # draws that are reweighted
 
 
 class SampledPosterior(Posterior):
-    """Draws from a posterior, the data they came from, and how far to trust them.
+    """Draws from a posterior, with its data and convergence diagnostics.
 
     Built by the `build_posterior` of a method.
     """
@@ -60,12 +60,12 @@ class SampledPosterior(Posterior):
     def support(self) -> UnconstrainedPrior:
         """The prior and its bijection to R^d."""
         if self._support is None:
-            raise InputError("A stored posterior has no prior to be evaluated: ask the method that built it.")
+            raise InputError("A stored posterior has no prior density: build the posterior again with its method.")
         return self._support
 
     @functools.cached_property
     def prior(self) -> GaussianPrior | Empirical:
-        """The prior, for tables and plots: itself if it is Gaussian, else by its draws."""
+        """The prior, for tables and plots: as a `GaussianPrior` if it is Gaussian, otherwise by its draws."""
         if self._support is None:
             raise InputError("This posterior does not know its prior.")
         try:
@@ -75,14 +75,14 @@ class SampledPosterior(Posterior):
 
     @property
     def converged(self) -> bool:
-        """Whether the chains agree (R-hat at most 1.05) and are worth at least 100 independent draws.
+        """Whether R-hat is at most 1.05 and the effective sample size is at least 100.
 
         True for draws that are independent by construction.
         """
         return self.result is None or has_converged(self.result)
 
     def sample(self, shape: tuple[int, ...] | int, seed: int = 0) -> Float[np.ndarray, "... d"]:
-        """Draws of shape `shape + (d,)`: chosen among the stored ones, without repetition while there are enough."""
+        """Choose draws of shape `shape + (d,)` from the stored draws, without repetition if there are enough."""
         shape = checks.shape(shape, "shape")
         drawn = self._empirical.sample(int(np.prod(shape)), checks.integer(seed, "seed"))
         return drawn.reshape(*shape, self.dim)
@@ -93,19 +93,19 @@ class SampledPosterior(Posterior):
         return self.draws
 
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
-        """Not known for this posterior: it is known by its draws alone."""
-        raise InputError(f"{self.label} knows its posterior by draws alone: there is no density to evaluate.")
+        """Not available for a posterior that is known by its draws alone: raises `InputError`."""
+        raise InputError(f"The posterior of {self.label} has only draws: there is no density to evaluate.")
 
     def marginal(self, j: int, grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Density of parameter j on a grid, by a kernel density estimate of the draws."""
         return self._empirical.marginal(j, grid)
 
     def interval(self, j: int, level: float = 0.95) -> tuple[float, float]:
-        """The central interval of parameter j that holds the fraction `level` of the draws."""
+        """The central interval of parameter j that contains the fraction `level` of the draws."""
         return self._empirical.interval(j, level)
 
     def contains(self, theta: Any, level: float = 0.95) -> Bool[np.ndarray, "..."]:
-        """Whether theta lies in the ellipsoid around the mean that holds the fraction `level` of the draws."""
+        """Whether theta lies in the ellipsoid around the mean that contains the fraction `level` of the draws."""
         theta, level = self._thetas(theta), checks.fraction(level, "level")
         inside = [self._empirical.covers(row, level) for row in theta.reshape(-1, self.dim)]
         return np.asarray(inside).reshape(theta.shape[:-1])

@@ -1,4 +1,4 @@
-"""What a posterior leaves on disk: its draws, moments, weights and certificate, without its network."""
+"""Saving of posteriors: draws, moments, weights and certificate, without the network."""
 
 import contextlib
 from dataclasses import asdict
@@ -13,12 +13,12 @@ from nsmbayes.samplers import Draws
 from nsmbayes.serialisation import write_model
 
 RESULT_FIELDS = ("acceptance_rate", "divergences", "r_hat", "ess_bulk", "ess_tail")
-"""What is kept of a sampler's result beside the draws."""
-_GAUSSIAN_DRAWS = (4, 2500)  # chains and draws that are kept of a posterior in closed form
+"""Fields of a sampler's result that are saved with the draws."""
+_GAUSSIAN_DRAWS = (4, 2500)  # chains and draws that are saved for a posterior in closed form
 
 
 def save_posterior(posterior: Any, path: str | Path, *, overwrite: bool) -> Path:
-    """Write what `nsmbayes.posteriors.load_posterior` reads; `posterior` is any Posterior."""
+    """Write the files that `nsmbayes.posteriors.load_posterior` reads; `posterior` is any Posterior."""
     result: Draws | None = getattr(posterior, "result", None)
     calibration = posterior.calibration
     try:
@@ -36,7 +36,7 @@ def save_posterior(posterior: Any, path: str | Path, *, overwrite: bool) -> Path
         arrays |= {"prior.mean": posterior.prior.mean, "prior.covariance": posterior.prior.covariance}
     else:
         arrays["prior.draws"] = posterior.prior.draws
-    with contextlib.suppress(InputError):  # tied data have none
+    with contextlib.suppress(InputError):  # tied data have no location and scatter
         arrays |= dict(zip(("location", "scatter"), posterior.location_scatter, strict=True))
     if posterior.suspects is not None:
         arrays |= {f"suspects.{name}": array for name, array in posterior.suspects.factor._asdict().items()}

@@ -1,4 +1,4 @@
-"""What a saved posterior must be: checked before its arrays are read, and before anything is built from them."""
+"""Schema of a saved posterior: checked before its arrays are read, and before anything is built from them."""
 
 from typing import Any
 
@@ -49,9 +49,9 @@ _TOGETHER = (
         tuple(name for name in _OPTIONAL if name.startswith(group) and name not in _LATER)
         for group in ("suspects.", "influence.", "result.")
     ),
-)  # all of them, or none
+)  # each group must be complete or absent
 _KINDS = {"influence.reliable": "b", "result.divergences": "iu", "suspects.column": "iu"}  # all others are floats
-MAY_BE_UNKNOWN = (  # cells of x that were not observed, and diagnostics
+MAY_BE_UNKNOWN = (  # arrays that may have NaN: missing cells of x, and diagnostics
     "x",
     "influence.kl",
     "result.r_hat",
@@ -59,7 +59,7 @@ MAY_BE_UNKNOWN = (  # cells of x that were not observed, and diagnostics
     "result.ess_tail",
     "calibration.coverages",
 )
-_LARGEST = 1e150  # of which squares can be computed
+_LARGEST = 1e150  # squares of larger numbers would overflow
 _HEADER = {
     "posterior": str,
     "label": str,
@@ -76,7 +76,7 @@ _HEADER = {
 
 
 def check_shapes(header: dict[str, Any], shapes: Shapes) -> None:
-    """Refuse arrays whose names or shapes are not those of one posterior; those of a method are not looked at."""
+    """Raise `InputError` if names or shapes of arrays do not form one posterior; files of methods are not checked."""
     if "posterior" not in header:
         return
     sizes: dict[str, int] = {}
@@ -111,7 +111,7 @@ def check_shapes(header: dict[str, Any], shapes: Shapes) -> None:
 
 
 def check_header(header: dict[str, Any], d: int, d_x: int) -> None:
-    """Refuse a header whose entries are missing, or of another type, or do not fit d parameters and d_x columns."""
+    """Raise `InputError` if entries of the header are missing, of a wrong type, or do not fit d and d_x."""
     for name, kind in _HEADER.items():
         if name not in header:
             raise InputError(f"The saved posterior lacks {name!r}: it was not written by nsmbayes.")
@@ -127,7 +127,7 @@ def check_header(header: dict[str, Any], d: int, d_x: int) -> None:
 
 
 def check_values(arrays: dict[str, np.ndarray]) -> None:
-    """Refuse numbers that no posterior has."""
+    """Raise `InputError` if arrays have values that are impossible for a posterior."""
     for name, array in arrays.items():
         if array.dtype.kind not in _KINDS.get(name, "f"):
             raise InputError(f"The saved array {name!r} must not hold {array.dtype}. {_FOREIGN}")
@@ -146,7 +146,7 @@ def check_values(arrays: dict[str, np.ndarray]) -> None:
 
 
 def read_calibration(document: dict[str, Any] | None, arrays: dict[str, np.ndarray]) -> CalibrationResult | None:
-    """How the learning rate was chosen, as it was saved."""
+    """Read the saved result of the calibration; None if there is none."""
     if document is None:
         return None
     check_fields(document, CalibrationResult, "the calibration of a saved posterior")

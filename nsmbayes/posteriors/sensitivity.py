@@ -1,8 +1,8 @@
-"""What a posterior hangs on: the same posterior with another prior, learning rate, weight or noise levels.
+"""Sensitivity of a posterior to its prior, learning rate, weight and noise levels.
 
-A posterior in closed form is computed again. Draws are reweighted: with log ratios a of the two densities the weights
-are e^a, smoothed (`_internal.psis`). Where the tail of the weights says that this cannot be trusted, it is
-sampled again.
+A posterior in closed form is recomputed. Draws are reweighted: with log ratios a of the two densities, the importance
+weights are e^a, smoothed (`_internal.psis`). If the tail of the weights shows that they are unreliable, the posterior
+is sampled again.
 """
 
 import textwrap
@@ -21,51 +21,51 @@ from nsmbayes.errors import ConvergenceError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOVED, _WIDENED = 0.5, 1.25  # standard deviations, and ratios of them, from which on a change is worth a sentence
+_MOVED, _WIDENED = 0.5, 1.25  # thresholds for a reported change: shift in standard deviations, ratio of them
 LEARNING_RATE = "learning rate"
 Moments = tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
 
 
 class Alternative(NamedTuple):
-    """Another choice than the one that a posterior was made with, and how to find out what it would change."""
+    """An alternative choice for a posterior, and how to compute its effect."""
 
     choice: str
-    """What is chosen: "prior", "learning rate", "weight: zeta", ..."""
+    """Name of the choice: "prior", "learning rate", "weight: zeta", ..."""
     change: str
-    """How: "x 2", "without 0.1", ..."""
+    """Description of the change: "x 2", "without 0.1", ..."""
     log_ratios: Callable[[], Float[np.ndarray, " draws"]] | None = None
-    """Log of the density with it, minus log of the density as it is, at the draws; up to a constant."""
+    """Log of the changed density minus log of the present density, at the draws; up to a constant."""
     moments: Callable[[], Moments] | None = None
-    """Mean and standard deviations with it, computed again."""
+    """Recomputed mean and standard deviations of the changed posterior."""
     why_not: str = ""
-    """Why it cannot be asked."""
+    """Reason why the effect cannot be computed."""
 
 
 class Change(NamedTuple):
-    """What another choice would change."""
+    """The effect of an alternative choice on a posterior."""
 
     choice: str
     change: str
     shift: Float[np.ndarray, " d"]
-    """Of the mean of each parameter, in standard deviations of the posterior as it is."""
+    """Shift of the mean of each parameter, in standard deviations of the present posterior."""
     ratio: Float[np.ndarray, " d"]
-    """Of the standard deviations: with the other choice, divided by those as they are."""
+    """Ratio of standard deviations: changed posterior divided by present posterior."""
     k: float
-    """Pareto k of the weights; NaN where nothing was reweighted."""
+    """Pareto k of the importance weights; NaN if draws were not reweighted."""
     how: str
     """"exact", "reweighted", "sampled again", "not reliable", or "not known"."""
     note: str = ""
 
     @property
     def known(self) -> bool:
-        """Whether there is an answer that can be relied on."""
+        """Whether there is a reliable result."""
         return self.how in ("exact", "reweighted", "sampled again")
 
     @property
     def size(self) -> float:
-        """How much it matters: the largest shift, or log ratio in units in which a quarter wider counts as much.
+        """Size of the effect: the largest shift or scaled log ratio; a ratio of 1.25 counts like a shift of 0.5.
 
-        That widths follow the learning rate is no news: for it, shifts count alone.
+        For the learning rate only shifts count, since the widths always depend on it.
         """
         if not self.known:
             return 0.0
@@ -77,14 +77,14 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """What a posterior hangs on; made by `posterior.sensitivity()`."""
+    """Sensitivity of a posterior to its choices; built by `posterior.sensitivity()`."""
 
     label: str
     parameter_names: tuple[str, ...]
     changes: tuple[Change, ...]
 
     def table(self) -> str:
-        """One line for each other choice: shifts in standard deviations, and how much wider, parameter by parameter."""
+        """Table with one line per alternative: shift in standard deviations and ratio of widths for each parameter."""
         names = [shorten(name, 12) for name in self.parameter_names]
         wide = max(12, *(len(each.choice) + 2 for each in self.changes))
         far = max(8, *(len(each.change) + 2 for each in self.changes))
@@ -99,7 +99,7 @@ class Sensitivity:
         return escape("\n".join(lines), keep="\n")
 
     def to_pandas(self) -> Any:
-        """One row for each other choice and parameter, as a DataFrame; needs pandas."""
+        """DataFrame with one row per alternative and parameter; needs pandas."""
         rows = [
             {"choice": each.choice, "change": each.change, "parameter": name, "shift": float(each.shift[j]),
              "ratio": float(each.ratio[j]), "k": each.k, "how": each.how, "note": each.note}
@@ -109,26 +109,26 @@ class Sensitivity:
         return data_frame(rows)
 
     def plot(self) -> "Figure":
-        """A figure: shifts of means and ratios of standard deviations, one line for each other choice."""
+        """Figure of shifts of means and ratios of standard deviations, one line per alternative."""
         from nsmbayes.posteriors.sensitivity_figure import plot_sensitivity  # matplotlib is slow to import
 
         return plot_sensitivity(self)
 
     def explain(self) -> str:
-        """What the posterior hangs on, in plain sentences."""
+        """Describe in plain sentences which choices influence the posterior."""
         return "\n".join(textwrap.fill(part, 110) for part in self.paragraphs())
 
     def paragraphs(self) -> list[str]:
-        """The same, one string for each paragraph."""
+        """The sentences of `explain`, one string per paragraph."""
         known = sorted((each for each in self.changes if each.known), key=lambda each: -each.size)
         strong = [each for each in known if each.size >= _MOVED]
         parts = []
         if strong:
-            parts.append("The posterior hangs on " + "; ".join(self._words(each) for each in strong) + ".")
+            parts.append("The posterior is sensitive to " + "; ".join(self._words(each) for each in strong) + ".")
         elif known:
             parts.append(
-                f"Nothing that was asked moves a parameter by {_MOVED:g} standard deviations or makes it {_WIDENED:g} "
-                f"times as wide or narrow. The most is {self._words(known[0])}."
+                f"None of the changes moves a parameter by {_MOVED:g} standard deviations or makes it {_WIDENED:g} "
+                f"times as wide or narrow. The largest effect is that of {self._words(known[0])}."
             )
         if any(each.choice == LEARNING_RATE for each in strong):
             parts.append(
@@ -154,14 +154,14 @@ class Sensitivity:
 
 
 class Variations(NamedTuple):
-    """Draws of a posterior, and alternatives whose log ratios are known at them."""
+    """Draws of a posterior, and alternatives with log ratios at these draws."""
 
     draws: Float[np.ndarray, "draws d"]
     alternatives: Iterable[Alternative]
 
 
 def sensitivity_of(posterior: Any, variations: Variations, refit: bool) -> Sensitivity:
-    """What each of the alternatives would change."""
+    """Compute the effect of each alternative."""
     draws, as_it_is = variations.draws, (posterior.mean, posterior.std)
     found = tuple(_change(draws, as_it_is, each, refit) for each in variations.alternatives)
     return Sensitivity(posterior.label, posterior.parameter_names, found)
@@ -182,7 +182,7 @@ def _change(draws: np.ndarray, as_it_is: Moments, each: Alternative, refit: bool
     k = float(found)
     weights = np.exp(log_weights)
     mean = weights @ draws
-    # relative to the same draws with equal weights: what they have in common by chance drops out
+    # relative to the same draws with equal weights, so that common random errors cancel
     std = np.sqrt(weights @ (draws - mean) ** 2) / draws.std(axis=0) * as_it_is[1]
     reweighted = as_it_is[0] + mean - draws.mean(axis=0), std
     if k <= trusted_k(len(draws)):

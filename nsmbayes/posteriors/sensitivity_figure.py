@@ -1,4 +1,4 @@
-"""The figure of a sensitivity: what other choices would change."""
+"""The figure of a sensitivity analysis: the effects of alternative choices."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _MARKERS, _COLOURS = "osD^vPX*", ("#4477AA", "#D55E00", "#117733", "#942192", "#
 
 @styled
 def plot_sensitivity(found: Any) -> Figure:
-    """Shifts of means on the left, ratios of standard deviations on the right; one line for each other choice."""
+    """Shifts of means on the left, ratios of standard deviations on the right; one line per alternative."""
     known = [each for each in found.changes if each.known]
     fig, (left, right) = figure(1, 2, (9.0, 1.6 + 0.33 * max(len(known), 2)))
     places = np.arange(len(known))[::-1]

@@ -1,4 +1,4 @@
-"""Posteriors on disk: what one knows without its network."""
+"""Saved and loaded posteriors, without their network."""
 
 import functools
 from collections.abc import Callable
@@ -55,16 +55,16 @@ class StoredPosterior(SampledPosterior):
 
     @property
     def normalised(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether `log_prob` is known: that of a posterior in closed form is."""
+        """Whether `log_prob` is available, which is the case for a posterior in closed form."""
         return self.gaussian
 
     @property
     def weights(self) -> Float[np.ndarray, " n"]:
-        """The weight w(x_i) of each observation, as it was saved."""
+        """The saved weight w(x_i) of each observation."""
         return self._weights
 
     def weight_at(self, x: Any) -> Float[np.ndarray, " k"]:
-        """Not kept."""
+        """Not available for a stored posterior: raises `InputError`."""
         raise InputError("A stored posterior keeps the weights of its own observations only: build it again.")
 
     @property
@@ -73,17 +73,17 @@ class StoredPosterior(SampledPosterior):
         return super().location_scatter if self._location_scatter is None else self._location_scatter
 
     def leave_one_out(self) -> Influence:
-        """KL(posterior || posterior without observation i), as it was saved."""
+        """The saved KL(posterior || posterior without observation i)."""
         return super().leave_one_out() if self._influence is None else self._influence
 
     def factor_by_number(self) -> Factor | None:
-        """What observations count by their number, as it was saved."""
+        """The saved factors that downweight excess observations, or None."""
         return self._factor
 
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
-        """Normalised log density, for a posterior in closed form."""
+        """Normalised log density, only for a posterior in closed form."""
         if not self.gaussian:
-            raise InputError("A stored posterior has no network, hence no density: ask the method that built it.")
+            raise InputError("A stored posterior has no network, hence no density: build it again with its method.")
         return GaussianPrior(self.mean, self.covariance).log_prob(self._thetas(theta))
 
     def _about_observations(self) -> str:
@@ -91,19 +91,19 @@ class StoredPosterior(SampledPosterior):
 
 
 def _kept(certificate: Any, _: Posterior) -> Any:
-    """The certificate that was saved, as the function that certifies."""
+    """Return the saved certificate; stands in for the function that certifies."""
     return certificate
 
 
 def load_posterior(
     header: dict[str, Any], arrays: dict[str, np.ndarray], read_certificate: Callable[[dict[str, Any]], Any]
 ) -> StoredPosterior:
-    """The posterior that `posterior.save` wrote; `read_certificate` rebuilds its certificate."""
+    """Load the posterior that `posterior.save` wrote; `read_certificate` rebuilds its certificate."""
 
     check_shapes(header, {name: each.shape for name, each in arrays.items()})
     check_header(header, len(arrays["mean"]), arrays["x"].shape[1])
     check_values(arrays)
-    array = arrays.__getitem__  # all are there, and as they must be
+    array = arrays.__getitem__  # all arrays have been checked
     certificate, draws = read_certificate(header["certificate"]), array("draws")
     calibration = read_calibration(header["calibration"], arrays)
     result = None
@@ -115,7 +115,7 @@ def load_posterior(
     factor = None
     if "suspects.values" in arrays:
         n = len(array("x"))
-        before = {"suspects.beyond": np.full(n, float(n)), "suspects.kept": np.ones(n)}  # before it was asked
+        before = {"suspects.beyond": np.full(n, float(n)), "suspects.kept": np.ones(n)}  # files of earlier versions
         factor = Factor(*((before | arrays)[f"suspects.{name}"] for name in Factor._fields))
     return StoredPosterior(
         Provenance(

@@ -1,4 +1,4 @@
-"""What a workflow asks of every posterior: predictive draws, a verdict on the data, pictures, and other formats."""
+"""Workflow methods of every posterior: predictive draws, a verdict on the data, plots, and export."""
 
 import functools
 import html
@@ -14,56 +14,56 @@ from nsmbayes.posteriors.predictive import Predictive, predict
 from nsmbayes.surrogates import Density
 from nsmbayes.weights import Weighting
 
-_PLOTTING = "nsmbayes.plotting"  # comes after posteriors, and is imported when a picture is asked for
+_PLOTTING = "nsmbayes.plotting"  # imported on demand: it depends on the posteriors
 _STYLE = "font-variant-numeric: tabular-nums; border-collapse: collapse"
 
 
 class SummaryText(str):
-    """The text of a summary, which notebooks show with its lines as they are."""
+    """The text of a summary; notebooks display it with its line breaks."""
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self)}</pre>"
 
 
 class Workflow(Sheltered):
-    """The part of a `Posterior` that looks at its data and hands itself on."""
+    """Methods of a `Posterior` that compare it with its data, plot it and export it."""
 
     @property
     def density(self) -> Density | None:
-        """The surrogate q(x | theta), where it is a density that the posterior keeps."""
+        """The surrogate q(x | theta) if the posterior has one that is a density, otherwise None."""
         return None
 
     @property
     def weighting(self) -> Weighting | None:
-        """How observations are weighted by their distance, where they are and it is known."""
+        """The weighting of observations by their distance, or None if there is none."""
         return None
 
     @property
     def noisy_x(self: Any) -> Any:
-        """The observations as the surrogate knows them: with noise of one grid step, if the method has `grid_steps`."""
+        """The observations in the loss: with noise of one grid step if the method has `grid_steps`."""
         return self.x
 
     def losses_at(self: Any, theta: Any) -> Any:
-        """The loss of each observation at many parameters (k, d): shape (k, n)."""
+        """The loss of each observation at many parameters (k, d), shape (k, n)."""
         raise InputError(f"{self.label} has no loss that is a sum over observations.")
 
     def predict(
         self: Any, simulator: Any = None, m: int = 200, *, rows: int | None = None, seed: int = 0
     ) -> Predictive:
-        """`m` data sets that the posterior predicts, beside the observed one: pictures and p-values of statistics.
+        """Draw `m` predictive data sets, and compare them with the observed one by plots and p-values.
 
         Args:
-            simulator: a simulator or a task; without it the surrogate draws, where there is one.
+            simulator: a simulator or a task; by default the surrogate of the posterior draws the data.
             m: number of data sets, each at a draw of the posterior.
-            rows: rows of each; by default as many as were observed, at most 500.
-            seed: a whole number.
+            rows: number of rows per data set; by default as many as were observed, at most 500.
+            seed: an integer.
         """
         return predict(self, simulator, m=m, rows=rows, seed=seed)
 
     def verdict(self: Any, simulator: Any = None, *, seed: int = 0) -> Any:
-        """Outliers, or a wrong simulator? The bulk of the data against predictive draws: a `diagnostics.Verdict`.
+        """Outliers, or a wrong simulator? Compare the bulk of the data with predictive draws: a `diagnostics.Verdict`.
 
-        Without `simulator` the surrogate stands in for it. See `nsmbayes.diagnostics.judge` and docs/verdict.md.
+        By default the surrogate replaces the simulator. See `nsmbayes.diagnostics.judge` and docs/verdict.md.
         """
         if self.provenance.judge is None:
             raise InputError(
@@ -79,7 +79,7 @@ class Workflow(Sheltered):
         return self.provenance.judge(self, seed=0)
 
     def known_verdict(self: Any) -> Any:
-        """The verdict by the surrogate, or None for a posterior that has none to draw from."""
+        """The verdict from draws of the surrogate; None if the posterior has no surrogate to draw from."""
         if self.provenance.judge is None or self.density is None:
             return None
         try:
@@ -92,7 +92,7 @@ class Workflow(Sheltered):
         return [] if found is None else [textwrap.fill(f"Verdict: {found.explain()}", 110)]
 
     def plot(self, kind: str = "marginals", **options: Any) -> Any:
-        """A matplotlib figure: "marginals", "pairs", "weights", "predictive", "influence", and others that are known.
+        """Plot a matplotlib figure of a kind: "marginals", "pairs", "weights", "predictive", "influence", and others.
 
         `options` are those of `nsmbayes.plotting.plot_<kind>`.
         """
@@ -109,31 +109,32 @@ class Workflow(Sheltered):
         predictive: int = 0,
         simulator: Any = None,
     ) -> Any:
-        """An ArviZ InferenceData, or from ArviZ 1 on an xarray DataTree. Needs the extra `nsmbayes[arviz]`.
+        """Convert to an ArviZ InferenceData, or with ArviZ 1 or later to an xarray DataTree.
 
-        A sampled posterior gives the draws of its chains; `draws`, `chains` and `seed` are for one in closed form.
+        Needs the extra `nsmbayes[arviz]`. A sampled posterior exports the draws of its chains; `draws` and `chains`
+        are for a posterior in closed form.
 
         Groups: posterior, prior, observed_data, sample_stats (weights, learning rate, R-hat, acceptance), log_prior,
-        and log_likelihood, which is minus beta times the loss of each observation. It is what power scaling and
-        influence need; it is no likelihood, and `loo` of it no expected log predictive density.
+        and log_likelihood, which is minus beta times the loss of each observation. Power scaling and influence need
+        it; it is not a likelihood, and its `loo` is not an expected log predictive density.
 
         Args:
             draws: draws of each chain, for a posterior in closed form.
             chains: number of chains, for a posterior in closed form.
-            seed: for what is drawn.
-            log_likelihood: whether to compute it, where there is a loss of each observation: the slow part.
-            predictive: data sets of each predictive group, prior and posterior; 0 for none.
-            simulator: what draws them; without it the surrogate does.
+            seed: for all random draws.
+            log_likelihood: whether to compute the log_likelihood group, which is the slow part.
+            predictive: number of data sets in each predictive group, prior and posterior; 0 for none.
+            simulator: draws the predictive data sets; by default the surrogate does.
         """
         options: dict[str, Any] = {"log_likelihood": log_likelihood, "predictive": predictive, "simulator": simulator}
         return as_arviz(self, draws, chains, seed, **options)
 
     def to_xarray(self: Any, draws: int = 1000, *, chains: int = 4, seed: int = 0, **options: Any) -> Any:
-        """The groups of `to_arviz` as an xarray DataTree, without ArviZ; `options` are the same. Needs xarray."""
+        """Convert to an xarray DataTree with the groups and options of `to_arviz`, without ArviZ. Needs xarray."""
         return as_tree(self, draws, chains, seed, **options)
 
     def to_pandas(self: Any, draws: int = 1000, *, chains: int = 4, seed: int = 0) -> Any:
-        """The draws as a pandas DataFrame: one row per draw, indexed by chain and draw. Needs pandas."""
+        """Convert the draws to a pandas DataFrame with one row per draw, indexed by chain and draw. Needs pandas."""
         return as_frame(self.chains(draws, chains, seed), self.parameter_names)
 
     def _repr_html_(self: Any) -> str:

@@ -1,4 +1,4 @@
-"""The one-page report of a posterior, and the page on its data."""
+"""The one-page report of a posterior, and the one-page diagnosis of its data."""
 
 from nsmbayes.report.diagnosis import Diagnosis, diagnose
 from nsmbayes.report.page import write_report

@@ -1,4 +1,4 @@
-"""One page on a data set: far from the simulations? outliers, or a wrong simulator? can its posterior be trusted?"""
+"""One-page diagnosis of a data set: distance from the simulations, outliers or a wrong simulator, and other checks."""
 
 import html
 from collections.abc import Sequence
@@ -21,23 +21,23 @@ from nsmbayes.posteriors.predictive import Checked
 from nsmbayes.report.page import page_html, svg, table, verdict_box
 from nsmbayes.report.sections import Section, calibration_section, sensitivity_section
 
-_DATA_SETS = 100  # predictive ones
+_DATA_SETS = 100  # number of predictive data sets
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What was found about a data set. Made by `diagnose`."""
+    """The diagnosis of a data set. Built by `diagnose`."""
 
     posterior: Posterior
     reach: Reach | None
     verdict: Verdict | None
     statistics: dict[str, Checked]
     sections: tuple[Section, ...]
-    """Further parts of the page: calibration, sensitivity, and those that were passed."""
+    """Further sections of the page: calibration, sensitivity, and those passed to `diagnose`."""
     figures: dict[str, Figure]
 
     def as_json(self) -> dict[str, Any]:
-        """As plain numbers and text."""
+        """Convert to a JSON document of plain numbers and text."""
         statistics = {
             name: {
                 "observed": one.observed,
@@ -69,9 +69,9 @@ class Diagnosis:
             verdict_box(self.verdict),
             *(f'<p class="box warning">{html.escape(escape(text))}</p>' for text in self.posterior.warnings),
             "<h2>How far from all simulations?</h2>",
-            _paragraph("Not asked: there is nothing to compare with." if self.reach is None else self.reach.explain()),
+            _paragraph("Not checked: nothing to compare with." if self.reach is None else self.reach.explain()),
             "<h2>Outliers, or a wrong simulator?</h2>",
-            _paragraph("Not asked: there is nothing to draw from." if self.verdict is None else self.verdict.explain()),
+            _paragraph("Not checked: nothing to draw from." if self.verdict is None else self.verdict.explain()),
             *self._columns(),
             self._picture("weights", "Observations, and the weight of each."),
             "<h2>What the posterior predicts</h2>",
@@ -111,17 +111,17 @@ def diagnose(
     sections: Sequence[Section] = (),
     seed: int = 0,
 ) -> Diagnosis:
-    """All that can be asked about the data of a posterior before it is used.
+    """Run all checks of a posterior and its data.
 
     Args:
-        method: the method that built it.
+        method: the method that built the posterior.
         posterior: the posterior.
-        simulator: a simulator or a task, for the verdict, the predictions and the calibration; without it the
-            surrogate, which cannot see its own error.
-        calibration: on how many simulated data sets the method's regions are checked, at least 20, or 0 for none. By
-            default 60 where their posteriors take seconds together, and none where each takes as long as this one.
-        sections: further parts of the page.
-        seed: a whole number.
+        simulator: a simulator or a task, for the verdict, the predictions and the calibration; by default the
+            surrogate, which cannot detect its own error.
+        calibration: number of simulated data sets to check the coverage of the method's regions, at least 20, or 0 for
+            none. By default 60 if all their posteriors take seconds, and none if each takes as long as this one.
+        sections: further sections of the page.
+        seed: an integer.
     """
     try:
         reach = method.check(posterior.x)

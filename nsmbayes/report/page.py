@@ -91,7 +91,7 @@ def write_report(
 
 
 def verdict_box(verdict: Any) -> str:
-    """The verdict on the bulk of the data, or nothing if there is none."""
+    """HTML of the verdict on the bulk of the data; an empty string if there is none."""
     if verdict is None:
         return ""
     kind = "box warning" if verdict.outcome is Outcome.WRONG else "box"
@@ -99,7 +99,7 @@ def verdict_box(verdict: Any) -> str:
 
 
 def page_html(title: str, body: Sequence[str]) -> str:
-    """A whole page, with its style."""
+    """A complete HTML page with its style."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head>'
@@ -144,14 +144,14 @@ def _figures(
 
 
 def _calibration(posterior: Posterior) -> str:
-    """How the learning rate was chosen, or nothing if it was given."""
+    """A sentence about how the learning rate was chosen; an empty string if it was given."""
     if posterior.calibration is None:
         return ""
     return f"How the learning rate was chosen: {posterior.calibration.describe()}"
 
 
 def _short_calibration(posterior: Posterior) -> str:
-    """A paragraph on the calibration where there are too few values for a figure of it."""
+    """A paragraph about the calibration if it has too few values for a figure, otherwise an empty string."""
     few = posterior.calibration is not None and len(posterior.calibration.betas) < 2
     return f"<p>{html.escape(_calibration(posterior))}</p>" if few else ""
 
@@ -219,7 +219,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "nu
 
 
 def svg(fig: Figure, name: str) -> str:
-    """The figure as an element of the page; `name` keeps its ids different from those of other figures."""
+    """The figure as an SVG element; `name` makes its ids different from those of other figures."""
     buffer = io.StringIO()
     with rc_context(STYLE):
         fig.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))

@@ -1,4 +1,4 @@
-"""Parts of the page on a data set that ask more than its posterior: is the method calibrated, what does it hang on?"""
+"""Sections of the diagnosis page about the calibration of the method and the sensitivity of the posterior."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,12 +11,12 @@ from nsmbayes.methods import Method
 from nsmbayes.posteriors import ConjugatePosterior, Posterior
 
 DATA_SETS = 60
-"""Simulated data sets, where posteriors are built many at once."""
-_MANY = 1000  # observations of a data set above which the map is of data sets of so many
+"""Default number of simulated data sets, if many posteriors are built together."""
+_MANY = 1000  # maximum number of observations per simulated data set
 
 
 class Section(NamedTuple):
-    """A part of the page: a title, sentences, a figure, and numbers for the JSON file under its name."""
+    """A section of the page: a title, sentences, a figure, and numbers for the JSON file under `name`."""
 
     name: str
     title: str
@@ -26,12 +26,12 @@ class Section(NamedTuple):
 
 
 def sensitivity_section(posterior: Posterior, seed: int) -> Section:
-    """What the posterior hangs on."""
-    title = "What does the posterior hang on?"
+    """Build the section about the sensitivity of the posterior."""
+    title = "How sensitive is the posterior to its choices?"
     try:
         found = posterior.sensitivity(seed=seed)
     except InputError as error:
-        return Section("sensitivity", title, [f"Not asked: {error}"])
+        return Section("sensitivity", title, [f"Not checked: {error}"])
     numbers = [
         {
             "choice": each.choice,
@@ -48,20 +48,20 @@ def sensitivity_section(posterior: Posterior, seed: int) -> Section:
 def calibration_section(
     method: Method, posterior: Posterior, simulator: Any, datasets: int | None, seed: int
 ) -> Section:
-    """How often regions of the method contain the truth, on simulated data sets of the same size.
+    """Build the section about the coverage of the method's regions on simulated data sets of the same size.
 
-    Without a number of data sets there are `DATA_SETS`, or none where each would take about as long as the posterior.
+    The default number of data sets is `DATA_SETS`, or 0 if each would take about as long as the posterior.
     """
     name, title = "calibration", "Do its regions contain the truth as often as they say?"
     if datasets is None:
         datasets = DATA_SETS if quick(method, posterior) else 0
     if datasets == 0:
-        return Section(name, title, ["Not asked: every data set takes about as long as this posterior did."])
+        return Section(name, title, ["Not checked: every data set takes about as long as this posterior did."])
     n, beta = min(posterior.n, _MANY), posterior.beta if posterior.calibration is None else None
     try:
         found = calibration(method, datasets, n, seed, simulator=simulator, beta=beta, progress=False)
     except InputError as error:
-        return Section(name, title, [f"Not asked: {error}"])
+        return Section(name, title, [f"Not checked: {error}"])
     numbers = {
         "datasets": datasets,
         "n": n,
@@ -73,7 +73,7 @@ def calibration_section(
 
 
 def quick(method: Method, posterior: Posterior) -> bool:
-    """Whether posteriors of very many data sets take seconds: in closed form, or sampled by one program."""
+    """Whether posteriors of very many data sets take seconds: in closed form, or sampled together by one program."""
     if isinstance(posterior, ConjugatePosterior):
         return True
     return getattr(method, "amortised", None) == "fully" and posterior.x.shape[1] == 1

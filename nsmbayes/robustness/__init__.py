@@ -1,4 +1,4 @@
-"""Robustness as software: certificates for the network that was fitted, and influence functions to see it."""
+"""Robustness: certificates for the fitted network, and posterior influence functions."""
 
 from nsmbayes.posteriors import Influence
 from nsmbayes.robustness.certificate import AtDraws, Certificate, Check

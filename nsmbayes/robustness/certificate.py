@@ -1,4 +1,4 @@
-"""What has been proved about the robustness of one posterior, and in which words."""
+"""Certificates: proved statements about the robustness of one posterior, and their text."""
 
 import math
 import textwrap
@@ -10,7 +10,7 @@ from nsmbayes._internal.text import escape
 from nsmbayes.errors import InputError
 
 _WIDTH = 110
-_INFORMATIVE = 100.0  # a larger KL divergence says no more than that there is a bound
+_INFORMATIVE = 100.0  # a larger bound of the KL divergence is not shown in the verdict
 _MEANINGS = {
     "A1": "the weight and its gradient are bounded",
     "A2": "log q is twice differentiable in x, and what the loss integrates is bounded",
@@ -32,21 +32,21 @@ _AT_DRAWS = (
 
 
 class AtDraws(NamedTuple):
-    """Bounds for all places of one observation, at the draws of a posterior: averages over them, not over all theta.
+    """Bounds for all places of one observation, at the draws of a posterior: averages over draws, not over all theta.
 
-    For the distribution that the draws make up they are proved. For the posterior itself they are estimates.
+    They are proved for the empirical distribution of the draws, and estimates for the posterior itself.
     """
 
     kl: float
-    """KL(posterior || posterior with one observation replaced) is at most this, with the weight as it stands."""
+    """Upper bound of KL(posterior || posterior with one observation replaced), with the weight unchanged."""
     error: float
     """Standard error of `kl`, from the number of effective draws."""
     shift: float | None
-    """The mean of each parameter moves by at most so many standard deviations; None where that was not bounded."""
+    """Upper bound of the shift of each parameter's mean, in standard deviations; None if it was not bounded."""
 
 
 class Check(NamedTuple):
-    """Whether one assumption holds, and why or why not. `holds` is None where the theorem at hand does not need it."""
+    """Whether one assumption holds, with the reason. `holds` is None if the theorem does not need the assumption."""
 
     holds: bool | None
     why: str
@@ -54,10 +54,10 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A theorem about one posterior: about its network, weight, prior, location and scatter as they are.
+    """A theorem about one posterior, with its actual network, weight, prior, location and scatter.
 
-    `robust` is only ever True where a proof has been carried through with explicit constants. False means that there
-    is a reason why not, or that no proof is known; `explain()` says which.
+    `robust` is True only if the proof was carried out with explicit constants. False means that an assumption fails, or
+    that no proof is known; `explain()` says which.
 
     Example:
         >>> from nsmbayes.robustness import Certificate, Check
@@ -74,21 +74,21 @@ class Certificate:
     checks: dict[str, Check]
     """Every assumption that was checked, by its name in the paper; also "prior" and "scatter"."""
     assumption: str | None = None
-    """The assumption through which robustness follows: "A4", "A4'" or "A5"; None if it does not."""
+    """The assumption that implies robustness: "A4", "A4'" or "A5"; None if not certified."""
     constants: dict[str, float] = field(default_factory=dict)
     """Explicit constants, rounded outward; see the documentation for their names."""
     influence_bound: float | None = None
-    """KL(posterior || posterior with one observation replaced) is at most this, with the weight as it stands.
+    """Upper bound of KL(posterior || posterior with one observation replaced), with the weight unchanged.
 
     Proved for all parameters and all places of the observation."""
     at_draws: AtDraws | None = None
-    """The same from the draws of the posterior, for all places of the observation: far smaller, where it is known."""
+    """Bounds at the draws of the posterior, for all places of the observation: far smaller, if available."""
     refitted: float | None = None
-    """The same with the weight fitted again to the changed data: the largest of a few that were tried, not a bound."""
+    """The same KL divergence with the weight refitted to the changed data: the largest of a few trials, not a bound."""
     vanishing: bool = False
-    """Whether the loss of an observation tends to 0 as it moves away, as if it were not there."""
+    """Whether the loss of an observation tends to 0 as it moves away, so that its influence vanishes."""
     notes: tuple[str, ...] = ()
-    """What else a reader should know."""
+    """Additional notes."""
 
     @property
     def robust(self) -> bool:
@@ -97,16 +97,16 @@ class Certificate:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The assumptions that do not hold, or could not be proved."""
+        """The assumptions that do not hold or could not be proved."""
         return tuple(name for name, check in self.checks.items() if check.holds is False)
 
     def without_bound(self) -> "Certificate":
-        """A copy without an influence bound, for what is not robust."""
+        """Return a copy without influence bounds, for a posterior that is not certified."""
         return replace(self, influence_bound=None, at_draws=None)
 
     @property
     def verdict(self) -> str:
-        """Whether robustness has been proved, and why or why not, in one sentence."""
+        """The result in one sentence: whether robustness has been proved, with the reason."""
         if not self.robust:
             reasons = "; ".join(dict.fromkeys(f"{self.checks[name].why} ({name})" for name in self.failures))
             return f"NOT certified robust: {reasons or self.theorem}."
@@ -125,7 +125,7 @@ class Certificate:
         return f" (with the weight refitted, {self.refitted:.3g} was the largest of those tried)"
 
     def wrapped(self) -> str:
-        """The verdict, broken into lines for a terminal."""
+        """Wrap the verdict into lines for a terminal."""
         return "\n".join(_wrapped(self.verdict))
 
     def explain(self) -> str:
@@ -149,7 +149,7 @@ class Certificate:
         return escape("\n".join(lines), keep="\n")
 
     def _how_far(self) -> list[str]:
-        """The bounds of the influence in words: for which parameters and places each of them is proved."""
+        """The bounds of the influence in words, with the parameters and places for which they are proved."""
         lines = []
         if self.influence_bound is not None:
             lines += ["", *_wrapped(_PROVED.format(bound=self.influence_bound))]
@@ -160,7 +160,7 @@ class Certificate:
         return lines
 
     def as_json(self) -> dict[str, object]:
-        """Everything, as JSON can hold it: numbers that are not finite become None."""
+        """Convert to a JSON document; numbers that are not finite become None."""
         return {
             "robust": self.robust,
             "assumption": self.assumption,
@@ -177,10 +177,10 @@ class Certificate:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Certificate":
-        """The certificate of which `as_json` made `document`.
+        """Rebuild a certificate from the document of `as_json`.
 
-        A constant that is None comes back as infinity: a bound that was not finite says nothing, and infinity says no
-        more. `robust` and `verdict` are not read; they follow from the rest.
+        A constant that is None becomes infinity: both mean that there is no finite bound. `robust` and `verdict` are
+        not read; they follow from the other fields.
         """
         missing = [name for name in _FIELDS if name not in document and name not in _NEWER]
         if missing:
@@ -200,11 +200,11 @@ class Certificate:
 
 
 _FIELDS = tuple(field.name for field in fields(Certificate))
-_NEWER = ("at_draws", "refitted")  # which older documents lack
+_NEWER = ("at_draws", "refitted")  # missing in older documents
 
 
 def _check_types(document: Mapping[str, Any]) -> None:
-    """Refuse what `as_json` would not have written."""
+    """Raise `InputError` if `as_json` could not have written the document."""
     number = int | float | None
 
     def are(values: Any, kind: Any) -> bool:
@@ -246,7 +246,7 @@ def _finite_or_none(value: float | None) -> float | None:
 
 
 def _rounded_up(value: float, digits: int) -> str:
-    """A bound in a few digits, which must not be below it."""
+    """Format a bound with a few digits, rounded up."""
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1) if value > 0 else 1.0
     return f"{math.ceil(value / unit) * unit:.{digits}g}"
 

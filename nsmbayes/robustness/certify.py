@@ -1,4 +1,4 @@
-"""From a posterior to its certificate."""
+"""Certification of posteriors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ CERTIFIERS: dict[tuple[type, ...], Callable[[Any], Certificate]] = {
     (AmortisedPosterior, NSMSetting, InterpolatedLoss): certify_interpolated,
     (GeneralisedPosterior, NLESetting, NLELoss): certify_nle,
 }
-"""What is known about a posterior by its type and the types of what its loss is made of.
+"""Functions that certify a posterior, by its type and the types of the parts of its loss.
 
 Types are looked up exactly, since a subclass may behave differently.
 """
@@ -38,9 +38,9 @@ Types are looked up exactly, since a subclass may behave differently.
 
 @double_precision
 def certify(posterior: Any) -> Certificate:
-    """The certificate of a posterior; what `posterior.certificate` holds.
+    """Certify the robustness of a posterior; `posterior.certificate` stores the result.
 
-    A posterior of a kind that no theorem is known for is not certified: nothing is ever assumed.
+    A posterior of a kind without a known theorem is not certified: nothing is assumed without a proof.
     """
     types = _types(posterior)
     if types in CERTIFIERS:

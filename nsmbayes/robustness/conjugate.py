@@ -25,7 +25,7 @@ from nsmbayes.surrogates import ExponentialFamily, Frame, NoisyFamily, TanhNetwo
 
 
 class _Level(NamedTuple):
-    """The loss at one noise level, and what an observation counts there."""
+    """The loss at one noise level, with the quadrature weight of an observation there."""
 
     quadrature_weight: float
     loss: FamilyLoss
@@ -33,7 +33,7 @@ class _Level(NamedTuple):
 
 
 def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
-    """Which of A1, A2, A3, A4 and A5 hold, and the constants."""
+    """Certify a conjugate posterior: check A1, A2, A3, A4 and A5, and compute the constants."""
     loss, centre = posterior.statistics.loss, posterior.statistics.loss.centre
     weight, losses = weight_bounds(loss.weight), _losses(loss)
     levels = [_Level(counts, part, at) for counts, part in losses if (at := _metric(part)) is not None]
@@ -66,7 +66,7 @@ def certify_conjugate(posterior: ConjugatePosterior) -> Certificate:
 
 
 def _losses(loss: DataSetLoss) -> list[tuple[float, FamilyLoss]]:
-    """The loss at each noise level, with what an observation counts there at most; empty for an unknown loss."""
+    """The loss at each noise level, with the largest quadrature weight of an observation; empty for an unknown loss."""
     if type(loss) is FamilyLoss:
         return [(1.0, loss)]
     networks = {type(loss.family.T), type(loss.family.b)}
@@ -125,26 +125,26 @@ def _constants(levels: list[_Level], weight: WeightBounds, theta: Float[np.ndarr
 
 
 def _influence_bound(posterior: ConjugatePosterior, levels: list[_Level], weight: WeightBounds) -> float:
-    """An upper bound of PIF_KL over all x, whichever observation it replaces."""
+    """Upper bound of PIF_KL over all x and all replaced observations."""
     if not posterior.resolution:
         return _with_one_rate(posterior, levels, weight)
     S, λ, _, b = diagonalise(posterior.prior, posterior.statistics.total)
     pull = _total_pull(levels, weight, posterior.prior.mean, S.T)
     lowered_from = (posterior.resolution**-2 - 1) / (2 * posterior.beta)
-    if up(float(λ[-1]) + pull.precision) < lowered_from:  # whatever x is, no direction meets the limit
+    if up(float(λ[-1]) + pull.precision) < lowered_from:  # for every x, no direction reaches the limit
         return _with_one_rate(posterior, levels, weight)
     return _with_rates(posterior, pull, λ, float(np.linalg.norm(b)))
 
 
 def _with_one_rate(posterior: ConjugatePosterior, levels: list[_Level], weight: WeightBounds) -> float:
-    """The bound for a learning rate that is a number.
+    """The bound for a single learning rate.
 
-    In coordinates of theta in which the precision P is the identity: let E_j be what observation j adds to it, E what
-    x adds, and v = w^2 (dT s + lap T) + dT grad w^2 its pull on the mean, s the score at the posterior mean. Then
+    In coordinates of theta in which the precision P is the identity, let E_j be the contribution of observation j to P,
+    E that of x, and v = w^2 (dT s + lap T) + dT grad w^2 its pull on the mean, s the score at the posterior mean. Then
     2 KL = tr(E - E_j) - log det(I - E_j + E) + 4 beta^2 (v - v_j)' (I - E_j + E)^-1 (v - v_j).
-    E and E_j are nonnegative with traces of at most t = 2 beta sup w^2 |dT|^2, so that the first two terms are at most
-    t + sum(-log(1 - e_i) - e_i), e_i the eigenvalues of E_j. All 1 - e_i are at least 1 - t, and at
-    least the smallest eigenvalue of the prior's precision in these coordinates.
+    E and E_j are nonnegative with traces of at most t = 2 beta sup w^2 |dT|^2, so the first two terms are at most
+    t + sum(-log(1 - e_i) - e_i), e_i the eigenvalues of E_j. All 1 - e_i are at least 1 - t, and at least the smallest
+    eigenvalue of the prior's precision in these coordinates.
     """
     k, change = 2 * posterior.beta, np.linalg.inv(np.linalg.cholesky(posterior.precision))
     pull = _total_pull(levels, weight, posterior.mean, change)
@@ -162,8 +162,9 @@ def _with_rates(posterior: ConjugatePosterior, pull: Pull, λ: Float[np.ndarray,
     In coordinates in which the prior is N(0, I) the precision is I + p(A) and the mean -g(A) b, with A the quadratic
     and b the linear part of the total loss, p(l) = min(2 beta l, resolution^-2 - 1) and g(l) = k / (1 + k l), k the
     rate at l. Replacing an observation changes A by at most sqrt(2) a in the Frobenius norm (two nonnegative matrices
-    of trace at most a) and b by at most 2 v. A function with Lipschitz constant c changes a symmetric matrix by at most
-    c times its change in that norm: c = 2 beta for p, and the largest |g'| above the smallest eigenvalue for g.
+    of trace at most a) and b by at most 2 v. For a function with Lipschitz constant c, the value at a symmetric matrix
+    changes by at most c times the change of the matrix in that norm: c = 2 beta for p, and for g the largest |g'| above
+    the smallest eigenvalue.
     """
     k, limit = 2 * posterior.beta, posterior.resolution**-2
     changed = up(math.sqrt(2) * pull.precision)
@@ -183,7 +184,7 @@ def _with_rates(posterior: ConjugatePosterior, pull: Pull, λ: Float[np.ndarray,
 def steepest_rate(k: float, limit: float, low: float) -> tuple[float, float]:
     """sup |g'| and sup g over l >= low: g = k / (1 + k l) up to its kink l = (limit - 1) / k, then (1 - 1 / limit) / l.
 
-    g falls, and each part is steepest at its left end: at `low`, or at the kink, where g falls faster beyond it.
+    g decreases, and each part is steepest at its left end: at `low`, or at the kink, beyond which g decreases faster.
     """
     if k * low > limit - 1:
         return (1 - 1 / limit) / low**2, (1 - 1 / limit) / low
@@ -197,7 +198,7 @@ def _total_pull(
     theta: Float[np.ndarray, " d_theta"],
     change: Float[np.ndarray, "d_theta d_theta"],
 ) -> Pull:
-    """The pull of one observation, summed over the levels."""
+    """Bound of the pull of one observation, summed over the levels."""
     pulls = [_pull(level, weight, theta, change) for level in levels]
     return Pull(
         *(up(sum(level.quadrature_weight * p[i] for level, p in zip(levels, pulls, strict=True))) for i in (0, 1))
@@ -210,7 +211,7 @@ def _pull(
     theta: Float[np.ndarray, " d_theta"],
     change: Float[np.ndarray, "d_theta d_theta"],
 ) -> Pull:
-    """The pull of one observation at one level, by the sharpest bound there is."""
+    """Bound of the pull of one observation at one level, the sharpest available."""
     family, basis = level.loss.family, np.asarray(level.loss.basis)
     bounds = family_bounds(family, basis, theta, change)
     anywhere = pull_anywhere(bounds, weight, level.at)
@@ -224,7 +225,7 @@ def _pull(
 def _lost(trace: float, rest: float, dim: int) -> float:
     """sup of sum(-log(1 - e_i) - e_i) over eigenvalues with 1 - e_i >= rest and a sum of at most `trace`.
 
-    It is convex in e, hence largest with as many eigenvalues as possible at their limit 1 - rest.
+    The sum is convex in e, hence largest with as many eigenvalues as possible at their limit 1 - rest.
     """
     full = min(dim, math.ceil(trace / (1 - rest))) if rest < 1 else 0
     return full * (-math.log(rest) - (1 - rest))

@@ -30,15 +30,15 @@ from nsmbayes.weights import IMQ
 
 
 def certify_nsm(posterior: GeneralisedPosterior) -> Certificate:
-    """Which of A1, A2, A4 and A4' hold, and the constants, for a posterior whose loss is an `NSMLoss`."""
+    """Certify a posterior whose loss is an `NSMLoss`: check A1, A2, A4 and A4', and compute the constants."""
     loss: NSMLoss = uncorrected(posterior.target.loss)  # pyright: ignore[reportAssignmentType]
     return _certified(posterior, [loss], lambda growths, _: growths)
 
 
 def certify_interpolated(posterior: AmortisedPosterior) -> Certificate:
-    """The same for a posterior whose loss is an `InterpolatedLoss`: the theorem holds for the loss that is used."""
+    """Certify a posterior whose loss is an `InterpolatedLoss`: the theorem holds for the interpolated loss."""
     interpolation = posterior.summarised.loss.interpolation
-    losses = [piece.block(0) for piece in posterior.summarised.pieces]  # blocks of a piece have nodes alike
+    losses = [piece.block(0) for piece in posterior.summarised.pieces]  # all blocks of a piece have the same nodes
     return _certified(posterior, losses, lambda growths, origin: interpolated_growths(growths, interpolation, origin))
 
 
@@ -47,7 +47,7 @@ def _certified(
     losses: list[NSMLoss],
     of_score: Callable[[list[Growth], Float[np.ndarray, " d_x"]], list[Growth]],
 ) -> Certificate:
-    """`of_score` gives the growth of the score in the loss from that of the surrogate."""
+    """Certify a posterior; `of_score` computes the growth of the score in the loss from that of the surrogate."""
     loss = losses[0]
     weight, centre = posterior.setting.weighting
     bounds, prior = weight_bounds(weight), tails(posterior.target.prior.distribution)
@@ -91,7 +91,7 @@ def _certified(
 
 
 def _growths(loss: NSMLoss, origin: Float[np.ndarray, " d_x"], levels: Float[np.ndarray, " levels"]) -> list[Growth]:
-    """The growth of the surrogate at each level. Raises `NotCovered` where there is no proof."""
+    """The growth of the surrogate at each level. Raises `NotCovered` if there is no proof."""
     if not all_finite(loss.surrogate):
         raise NotCovered("the network has weights that are NaN or infinite")
     return surrogate_growths(loss.surrogate, loss.frame, origin, levels)
@@ -126,9 +126,9 @@ def _check_prior(prior: Tails) -> Check:
 
 
 def _level_weights(loss: NSMLoss, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
-    """What an observation counts at each level, at most: the sum of |quadrature weight| over its nodes there.
+    """Largest total weight of an observation at each level: the sum of |quadrature weight| over its nodes there.
 
-    In several dimensions every observation has nodes of its own; whichever is replaced, its nodes stay.
+    In several dimensions every observation has its own nodes, which are kept if it is replaced.
     """
     return sum(rule_weights(loss, levels)).max(axis=0)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -136,10 +136,10 @@ def _level_weights(loss: NSMLoss, levels: Float[np.ndarray, " levels"]) -> Float
 def _constants(
     growths: list[Growth], results: list[LossBounds], level_weights: Float[np.ndarray, " levels"]
 ) -> dict[str, float]:
-    """Constants of the surrogate, the worst over the levels, and of the loss: f, g and its bounds, summed over them.
+    """Constants of the surrogate, the worst over the levels, and of the loss: f, g and its bounds, summed over levels.
 
-    With f^2 + 2 f + 2 g summed over levels the proposition on noise levels gives A4 for the sum. K1 and K2 are those
-    of A4': rho^k = (a + b |y|)^k <= (a + b)^k (1 + |y|^e) for k <= e.
+    With f^2 + 2 f + 2 g summed over levels, the proposition on noise levels gives A4 for the sum. K1 and K2 are the
+    constants of A4': rho^k = (a + b |y|)^k <= (a + b)^k (1 + |y|^e) for k <= e.
     """
     names = growths[0].constants
     worst = {n: (min if n in ("lambda_min", "sigma_L") else max)(g.constants[n] for g in growths) for n in names}
@@ -159,9 +159,9 @@ def _constants(
 
 
 def _with_influence(certificate: Certificate, beta: float) -> Certificate:
-    """With the influence bound: the loss of an observation lies between -loss_low and loss_high for all theta and x.
+    """Add the influence bound: the loss of an observation lies between -loss_low and loss_high for all theta and x.
 
-    Replacing one by another changes the log density, up to a constant, by a function whose range is at most
+    Replacing an observation changes the log density, up to a constant, by a function whose range is at most
     R = 2 beta (loss_low + loss_high). The KL divergence is then at most R and, by Hoeffding's lemma, R^2 / 8.
     """
     log_range = up(2 * beta * (certificate.constants["loss_low"] + certificate.constants["loss_high"]))

@@ -1,8 +1,8 @@
-"""Posterior influence functions: how far one observation, wherever it lies, moves the posterior.
+"""Posterior influence functions: the effect of one observation on the posterior, as a function of its value.
 
-`pif_kl` is the KL divergence from the posterior to the one with an observation replaced by x^c; `pif_delta` the
-derivative of the density as x^c takes a fraction of the data (Ghosh and Basu), relative to the density. Both keep the
-weight fixed, as the theorems do.
+`pif_kl` is the KL divergence from the posterior to the posterior with one observation replaced by x^c. `pif_delta` is
+the derivative of the density with respect to the fraction of the data at x^c (Ghosh and Basu), relative to the density.
+Both keep the weight fixed, as the theorems do.
 """
 
 from typing import Any, NamedTuple
@@ -21,12 +21,12 @@ from nsmbayes.posteriors.influence import influence_by_reweighting
 from nsmbayes.samplers import Compression, each_loss
 
 _DRAWS = 500
-_STEP = 1e-6  # of the fraction that x^c takes, for a difference quotient
-_BLOCK = 256  # points x^c whose losses are computed together
+_STEP = 1e-6  # step in the fraction of the data at x^c, for a difference quotient
+_BLOCK = 256  # number of points x^c whose losses are computed together
 
 
 class DensityInfluence(NamedTuple):
-    """PIF_Delta(x^c, theta) / posterior(theta) for every x^c, per unit of the fraction of the data that x^c takes."""
+    """PIF_Delta(x^c, theta) / posterior(theta) for every x^c, per unit of the fraction of the data at x^c."""
 
     relative: Float[np.ndarray, "k draws"]
     """at draws theta of the posterior"""
@@ -42,7 +42,7 @@ class DensityInfluence(NamedTuple):
 def pif_kl(posterior: Posterior, x_c: Any, *, replace: int = 0) -> Influence:
     """PIF_KL: KL(posterior || posterior with observation `replace` replaced by x^c), for every row of `x_c`.
 
-    In closed form for a conjugate posterior, by reweighting the draws for any other.
+    Computed in closed form for a conjugate posterior, otherwise by reweighting the draws.
     """
     x_c = posterior.points(x_c, "x_c")
     if not 0 <= checks.integer(replace, "replace") < posterior.n:
@@ -59,9 +59,9 @@ def pif_kl(posterior: Posterior, x_c: Any, *, replace: int = 0) -> Influence:
 
 
 def pif_delta(posterior: Posterior, x_c: Any, *, draws: int = _DRAWS) -> DensityInfluence:
-    """PIF_Delta over the posterior density, at draws of the posterior, for every row of `x_c`.
+    """PIF_Delta relative to the posterior density, at draws of the posterior, for every row of `x_c`.
 
-    d/d epsilon of the posterior density for the data (1 - epsilon) P_n + epsilon delta(x^c) is, over the density,
+    d/d epsilon of the posterior density for the data (1 - epsilon) P_n + epsilon delta(x^c), divided by the density, is
     -beta n (D(theta) - E D), with D = loss(theta; x^c) - the average loss of the observations.
     """
     x_c, draws = posterior.points(x_c, "x_c"), checks.integer(draws, "draws", at_least=2)
@@ -85,7 +85,7 @@ def _density_influence(relative: Float[np.ndarray, "k draws"]) -> DensityInfluen
 def _by_difference(
     posterior: ConjugatePosterior, at_x: Quadratic, theta: Float[np.ndarray, "draws d"]
 ) -> Float[np.ndarray, "k draws"]:
-    """PIF_Delta by a difference quotient: with one learning rate per direction, the rates depend on the data too."""
+    """PIF_Delta by a difference quotient: with one learning rate per direction, the rates also depend on the data."""
 
     def log_prob(epsilon: float) -> Float[np.ndarray, "k draws"]:
         mixed = Quadratic(
@@ -103,7 +103,7 @@ def _by_difference(
 
 
 def line(posterior: Posterior, distances: Any, direction: Any = None) -> Float[np.ndarray, "k d_x"]:
-    """Points at the given robust distances from the bulk of the data, along a direction (the first axis by default)."""
+    """Return points at given robust distances from the bulk, along a direction (by default the first axis)."""
     distances = checks.vector(distances, "distances")
     location, scatter = posterior.location_scatter
     along = np.eye(len(location))[0]
@@ -121,7 +121,7 @@ def losses_at(
 ) -> Float[np.ndarray, "draws k"]:
     """The loss of observations at x^c, with the weight kept fixed, at unconstrained draws of the posterior."""
     blocks = []
-    # in several dimensions the nodes of the noise belong to the rows of a data set of this size
+    # in several dimensions, the noise nodes depend on the row number in a data set of this size
     size = _BLOCK if x_c.shape[1] == 1 else posterior.n
     if isinstance(posterior.compression, Compression):
         size = posterior.compression.full.size

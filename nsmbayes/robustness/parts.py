@@ -1,4 +1,4 @@
-"""Checks and notes that the certificates of all posteriors share: about the weight, the location and scatter."""
+"""Checks and notes for the certificates of all posteriors: weight, location and scatter."""
 
 import equinox as eqx
 import jax
@@ -11,9 +11,9 @@ from nsmbayes.robustness.certificate import Check
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight
 
-_FAR = 5.0  # robust standard deviations from the bulk
-_BREAKING = 0.45  # fraction of a column that one value may take before its scatter is about to break down
-_MANY = 0.35  # fraction of observations so far away, beyond which a note warns that the scatter may break down
+_FAR = 5.0  # far observations are beyond this number of robust standard deviations from the bulk
+_BREAKING = 0.45  # if one value takes this fraction of a column, the scatter is close to its breakdown point
+_MANY = 0.35  # above this fraction of far observations, a note warns that the scatter may break down
 
 
 def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
@@ -24,7 +24,7 @@ def check_weight(weight: Weight, bounds: WeightBounds | None) -> Check:
 
 
 def check_scatter(centre: LocationScatter, x: Float[np.ndarray, "n d_x"], *, regular: bool) -> Check:
-    """Whether the location and scatter of `x` are robust, and whether distances can be measured by them."""
+    """Check that the location and scatter of `x` are robust, and that the scatter is regular."""
     if not centre.is_robust:
         why = f"the {centre.estimator!r} location and scatter follow a single outlier, and the weight with them"
         return Check(False, why)
@@ -36,7 +36,7 @@ def check_scatter(centre: LocationScatter, x: Float[np.ndarray, "n d_x"], *, reg
             return Check(
                 False,
                 f"{counts.max()} of the {len(x)} values of column {column} are the same, so that the scatter is about "
-                "to break down: with a few more it would be zero, and already one may change it manifold. Give "
+                "to break down: with a few more it would be zero, and already one may change it many times over. Give "
                 "grid_steps if the column is discrete, or look for a stuck sensor",
             )
     return Check(True, f"the {centre.estimator!r} estimates stay bounded while fewer than half the rows are outliers")
@@ -48,7 +48,7 @@ def all_finite(model: eqx.Module) -> bool:
 
 
 def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
-    """What a certificate for these data does not cover."""
+    """Notes about what a certificate for these data does not cover."""
     said = (
         "This is a theorem about the posterior with its weight and learning rate kept fixed. The "
         f"{centre.estimator} location and scatter behind the weight are estimated from the same data: one more outlier "
@@ -57,7 +57,7 @@ def notes(centre: LocationScatter, posterior: Posterior) -> tuple[str, ...]:
     )
     check = posterior.surrogate_check
     if check is not None and check.corrected:
-        said += ("What was subtracted from the loss for the surrogate's error is kept fixed, too.",)
+        said += ("The correction of the loss for the surrogate's error is also kept fixed.",)
     x = posterior.x
     with np.errstate(over="ignore"):  # an observation of 1e300 is far
         away = np.linalg.solve(np.asarray(centre.factor), (x - np.asarray(centre.location)).T)

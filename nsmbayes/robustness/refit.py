@@ -1,4 +1,4 @@
-"""What a certificate keeps fixed, fitted again: how far one replaced observation was seen to move a posterior."""
+"""Influence of one replaced observation with location, scatter and weight refitted, which a certificate keeps fixed."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,18 +7,18 @@ from nsmbayes.errors import InputError
 from nsmbayes.losses.statistics import DataStatistics
 from nsmbayes.posteriors import ConjugatePosterior
 
-_MOST = 1000  # observations: of more, fitting all of them again would take seconds
-_TRUSTED = 0.5  # factor by number above which an observation is not distrusted
-_PLACES = (0.0, -2.0, 2.0, -5.0, 5.0, -1e6, 1e6)  # in robust standard deviations from the location
+_MOST = 1000  # maximum number of observations: with more, refitting would take seconds
+_TRUSTED = 0.5  # observations with a smaller excess factor are downweighted
+_PLACES = (0.0, -2.0, 2.0, -5.0, 5.0, -1e6, 1e6)  # new values, in robust standard deviations from the location
 
 
 def refitted_worst_case(posterior: ConjugatePosterior) -> float | None:
     """The largest KL(posterior || posterior with one observation replaced), with location, scatter and weight refitted.
 
-    Three observations are replaced, the most central, the farthest and one of those with the most common value, by
-    seven values each: a search, not a proof. Infinite if the data have no scatter any more. None for more than 1,000
-    observations, and where some are distrusted for their number: their factors, which only the method can fit again,
-    would be lost, and that would be taken for the influence of the one replaced. The learning rate stays as it is.
+    Three observations are replaced (the most central, the farthest, and one with the most common value), by seven
+    values each: this is a search, not a proof. Infinite if the changed data have no scatter. None for more than 1,000
+    observations, and if some are downweighted as excess: only the method can refit these factors, and losing them would
+    look like influence of the replaced observation. The learning rate is unchanged.
     """
     if posterior.n > _MOST or (np.concatenate(posterior.statistics.multiples) < _TRUSTED).any():
         return None

@@ -130,7 +130,7 @@ def test_bounds_and_influence_are_those_of_the_observations(posterior):
     """The linear term does not depend on them: it is no part of what one of them adds."""
     assert isinstance(posterior.target.loss, CorrectedLoss)
     assert posterior.certificate.theorem != "no theorem"
-    assert any("kept fixed, too" in note for note in posterior.certificate.notes)
+    assert any("also kept fixed" in note for note in posterior.certificate.notes)
     influence = posterior.leave_one_out()
     assert influence.kl.max() < 1
     assert "changes" in str(posterior.sensitivity())

@@ -110,7 +110,7 @@ def test_statistics_without_the_data(tmp_path):
     again = method(1).posterior_from(kept)
     np.testing.assert_allclose(again.log_prob(theta), first.log_prob(theta), rtol=1e-12)
     assert_alike(again, first)
-    assert "Its observations are not here" in again.summary()
+    assert "Its observations are not stored" in again.summary()
     with pytest.raises(InputError, match="Weights are not known"):
         _ = again.weights
     with pytest.raises(InputError, match="another network"):

@@ -23,5 +23,5 @@ def test_an_option_that_is_not_there_is_refused():
 
 
 def test_what_a_class_says_itself_comes_first():
-    assert "by default fully up to two" in nsm.NSMBayesAmortised.__doc__  # of NSMBayes, not of NLE
+    assert "By default it is full up to two" in nsm.NSMBayesAmortised.__doc__  # of NSMBayes, not of NLE
     assert "options:" not in nsm.NSMBayesAmortised.__doc__

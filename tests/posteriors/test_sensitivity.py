@@ -159,10 +159,10 @@ def test_what_it_says():
     posterior = SimpleNamespace(mean=np.zeros(2), std=np.ones(2), label="Any", parameter_names=("a", "b"))
     rate = Alternative("learning rate", "x 2", moments=lambda: (np.zeros(2), np.full(2, 0.7)))
     quiet = sensitivity_of(posterior, Variations(draws, [rate]), True)
-    assert "Nothing that was asked moves a parameter" in quiet.explain()
+    assert "None of the changes moves a parameter" in quiet.explain()
     prior = Alternative("prior", "^ 2", moments=lambda: (np.array([0.0, -0.8]), np.ones(2)))
     loud = sensitivity_of(posterior, Variations(draws, [rate, prior]), True)
-    assert loud.explain().startswith("The posterior hangs on prior ^ 2 (b moves by -0.80 standard deviations")
+    assert loud.explain().startswith("The posterior is sensitive to prior ^ 2 (b moves by -0.80 standard deviations")
     assert "largest 0.8" in repr(loud)
 
 

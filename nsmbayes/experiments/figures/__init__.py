@@ -1,4 +1,4 @@
-"""Figures of experiments. The first line of each function is its caption."""
+"""Figures of experiments. The first line of each function's docstring is the caption of the figure."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ FIGURES: dict[str, Callable[[ExperimentResult], Figure | None]] = {
 
 
 def draw(result: ExperimentResult, folder: Path, *, progress: bool = False) -> list[Path]:
-    """Draw the figures of an experiment as PNG and SVG; those about methods that were not run are left out."""
+    """Draw the figures of an experiment as PNG and SVG; figures of methods that were not run are left out."""
     paths = []
     for name in tqdm(result.experiment.figures, desc="figures", disable=not progress, leave=False):
         if (figure := FIGURES[name](result)) is not None:

@@ -1,4 +1,4 @@
-"""Figures of what was observed."""
+"""Figures of the observations."""
 
 from typing import TypedDict
 
@@ -12,7 +12,7 @@ from nsmbayes.plotting.style import COLOURS, figure, styled
 from nsmbayes.simulators import simulate_sets
 from nsmbayes.tasks import radio, sir
 
-_SETS = 1000  # simulated data sets behind the observed ones, as many as the paper's RSNLE simulates
+_SETS = 1000  # number of simulated data sets in the background, the same as for the paper's RSNLE
 
 
 class _Observed(TypedDict):
@@ -22,7 +22,7 @@ class _Observed(TypedDict):
 
 
 def _first(result: ExperimentResult) -> _Observed:
-    """Size and seed of the first repeat's first data, and the fraction that the task's own contamination affects."""
+    """Size and seed of the first repeat's first data set, and the fraction affected by the task's own contamination."""
     row = result.repeats[0].rows[0]
     usual = row.contamination == result.task.default_contamination
     return {"n": row.n, "seed": row.seed, "fraction": (row.fraction or 0.0) if usual else 0.0}

@@ -1,4 +1,4 @@
-"""How the methods of an experiment are told apart."""
+"""Styles that distinguish the methods of an experiment, legends and axes."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,12 +10,12 @@ from nsmbayes.experiments.results import ExperimentResult
 from nsmbayes.experiments.rows import group_by
 from nsmbayes.plotting.style import LOOKS, Look
 
-_MARKS = ((0.7, (1, 1.5, 2, 3, 4, 5, 6, 8)), (1.8, (1, 2, 5)), (np.inf, (1,)))  # by the decades that an axis spans
+_MARKS = ((0.7, (1, 1.5, 2, 3, 4, 5, 6, 8)), (1.8, (1, 2, 5)), (np.inf, (1,)))  # ticks by the decades of an axis
 _PALEST = 0.65  # fraction of white in the first of several lines of one method
 
 
 def looks(result: ExperimentResult) -> dict[str, Look]:
-    """The look of each label: that of its method, or of several with one method from pale to full."""
+    """The style of each label: that of its method; several labels of one method range from pale to full colour."""
     found = {}
     for name, same in group_by(result.methods.values(), lambda method: method.method).items():
         look, lines = LOOKS[name], [other.line for other in LOOKS.values()]
@@ -27,10 +27,10 @@ def looks(result: ExperimentResult) -> dict[str, Look]:
 
 
 def legend_above(fig: Figure, *axes: Axes, columns: int = 4) -> None:
-    """One legend of what is in these panels, above them all, where it covers no data."""
+    """Add one legend for these panels above the figure, where it covers no data."""
     entries = [axis.get_legend_handles_labels() for axis in axes]
     by_label = {label: handle for handles, labels in entries for handle, label in zip(handles, labels, strict=True)}
-    inches = 0.5 + 0.07 * max(map(len, by_label), default=0)  # of a line, and of the letters beside it
+    inches = 0.5 + 0.07 * max(map(len, by_label), default=0)  # width of a line and its label
     fig.legend(
         list(by_label.values()),
         list(by_label),
@@ -42,7 +42,7 @@ def legend_above(fig: Figure, *axes: Axes, columns: int = 4) -> None:
 
 
 def logarithmic(*axes: Axes, x: bool = False, y: bool = False) -> None:
-    """Logarithmic axes with plain numbers beside them, as many as there is room for. Call it when all is drawn."""
+    """Make axes logarithmic, with as many plain numbers as fit. Call it after everything is drawn."""
     for axis in axes:
         for name in "x" * x + "y" * y:
             axis.set(**{f"{name}scale": "log"})
@@ -56,7 +56,7 @@ def logarithmic(*axes: Axes, x: bool = False, y: bool = False) -> None:
 
 
 def axis_number(value: float) -> str:
-    """A number beside an axis, without many zeros."""
+    """Format a number for an axis, without many zeros."""
     exponent = int(np.floor(np.log10(value) + 1e-9))
     if -3 < exponent < 4:
         return f"{value:g}"

@@ -18,7 +18,7 @@ from nsmbayes.posteriors.empirical import Empirical
 from nsmbayes.scatter import fit_location_scatter
 from nsmbayes.weights import Weighting
 
-_HALF_WIDTH = 6  # prior standard deviations to either side of the truth that a panel shows at most
+_HALF_WIDTH = 6  # maximum range of a panel on either side of the truth, in prior standard deviations
 _BINS = 60
 _POINTS = 500
 
@@ -56,7 +56,7 @@ def illustration(result: ExperimentResult) -> Figure:
 def _weight(
     result: ExperimentResult, x: Float[np.ndarray, "n 1"], grid: Float[np.ndarray, " k"]
 ) -> Float[np.ndarray, " k"]:
-    """The weight function of NSM-Bayes on these observations of one column, as the repeat has used it."""
+    """The weight function of NSM-Bayes for these observations of one column, as used in the repeat."""
     build = NSMBayes.paper if result.preset == "paper" else NSMBayes
     choices = paper.choices(result.task.name, NSMBayes.name) if result.preset == "paper" else {}
     method = build(result.task.prior, **choices)
@@ -106,7 +106,7 @@ def _name(result: ExperimentResult, j: int) -> str:
 
 
 def _grid(draws: list[np.ndarray], truth: np.ndarray, j: int, half_width: float | None) -> Float[np.ndarray, " k"]:
-    """Where the densities of parameter j are, but no further than `half_width` from the truth."""
+    """A grid that covers the densities of parameter j, within `half_width` of the truth."""
     spans = [np.quantile(own[:, j], [0.002, 0.998]) for own in draws]
     low, high = min(span[0] for span in spans), max(span[1] for span in spans)
     margin = 0.15 * (high - low)
@@ -119,7 +119,7 @@ def _grid(draws: list[np.ndarray], truth: np.ndarray, j: int, half_width: float 
 
 
 def _density(axis: Axes, grid: Float[np.ndarray, " k"], draws: Float[np.ndarray, " m"], **look: Any) -> None:
-    """A kernel density; draws that are all the same have none, and are shown as a line."""
+    """Draw a kernel density; identical draws, which have no density, are shown as a line."""
     if np.ptp(draws) == 0:
         axis.axvline(draws[0], **look)
     else:
@@ -127,7 +127,7 @@ def _density(axis: Axes, grid: Float[np.ndarray, " k"], draws: Float[np.ndarray,
 
 
 def _cap(axis: Axes) -> None:
-    """Cut off curves that are so high that the others would look flat."""
+    """Limit the axis if some curves are so high that the others would look flat."""
     heights = sorted(float(np.max(line.get_ydata())) for line in axis.lines if len(np.ravel(line.get_ydata())) > 2)
     axis.set_ylim(0, min(1.08 * heights[-1], 4 * float(np.median(heights))))
 

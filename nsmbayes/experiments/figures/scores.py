@@ -21,7 +21,7 @@ from nsmbayes.tasks import NONE
 
 _LOGARITHMIC = ("distance", "n", "m")
 _NOMINAL = 0.95
-_BESIDE = 0.22  # how far methods stand above and below the line of their data
+_BESIDE = 0.22  # vertical offset of methods from the line of their data
 
 
 @styled

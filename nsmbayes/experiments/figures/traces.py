@@ -1,4 +1,4 @@
-"""How learning rates were found."""
+"""The figure of calibration traces."""
 
 from matplotlib.figure import Figure
 

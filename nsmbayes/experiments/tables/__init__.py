@@ -1,4 +1,4 @@
-"""Tables of experiments in Markdown, with the paper's numbers beside ours."""
+"""Tables of experiments in Markdown, with the paper's numbers for comparison."""
 
 from collections.abc import Callable
 
@@ -43,13 +43,13 @@ TABLES: dict[str, Callable[[ExperimentResult], dict[str, str]]] = {
     "sweep": sweep_tables,
     "bench": lambda result: {"": bench_table(result)},
 }
-"""What an experiment may ask for: tables by title."""
+"""Kinds of tables for `Experiment.table`: functions that return tables by title."""
 
 LEGENDS = {"scores": scores.LEGEND, "sweep": sweep.LEGEND, "bench": bench.LEGEND}
 
 
 def page(result: ExperimentResult) -> str:
-    """All tables of one experiment, as a page."""
+    """All tables of one experiment, as a Markdown page."""
     experiment = result.experiment
     parts = [f"# {experiment.name}: {experiment.title}", LEGENDS[experiment.table]]
     for title, text in TABLES[experiment.table](result).items():

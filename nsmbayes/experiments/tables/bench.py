@@ -1,4 +1,4 @@
-"""Every method on every kind of outliers."""
+"""Table of every method on every kind of outliers."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ LEGEND = (
 
 
 def bench_table(result: ExperimentResult) -> str:
-    """Errors, coverage and bias, by data and method."""
+    """Table of errors, coverage and bias, by data and method."""
     names, truth = result.task.parameter_names, result.task.theta_true
     cells = [["data", "method", "repeats", "MSE", "MSE / oracle's", "50%", "80%", "95%", "MMD² to oracle"]]
     cells[0] += [f"bias of {name}, sd" for name in names] + ["infer, s"]

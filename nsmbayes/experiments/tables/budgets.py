@@ -1,4 +1,4 @@
-"""How often each method called the simulator."""
+"""Table of the number of simulator calls of each method."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from nsmbayes.experiments.tables.text import markdown
 
 
 def budget_table(results: Sequence[ExperimentResult]) -> str:
-    """Calls of the simulator, beside the paper's. Empty if they were not counted."""
+    """Table of simulator calls, with those in the paper. Empty if they were not counted."""
     cells = [["method", "simulations", "the paper's"]]
     for result in results:
         for label, rows in group_by(result.rows, lambda row: row.method).items():

@@ -15,7 +15,7 @@ OURS, PAPERS_CHOICES, THE_PAPERS = "ours", "ours, `--preset paper`", "the paper'
 
 @dataclass(frozen=True)
 class Line:
-    """What one method reached with one set of choices, and what the paper prints for it."""
+    """The scores of one method with one set of choices, and the corresponding numbers in the paper."""
 
     label: str
     choices: str
@@ -23,15 +23,15 @@ class Line:
     method: str = ""
     printed: Printed | None = None
     same_reference: bool = True
-    """Whether MMD² compares with the same posterior as the paper's."""
+    """Whether MMD² uses the same reference posterior as the paper."""
     reason: str | None = None
-    """Why it disagrees with the paper; None if nobody was asked."""
+    """Reason for a disagreement with the paper; None if reasons are not required."""
     floor: float | None = None
     """The smallest learning rate that the calibration may choose."""
 
 
 class Column(NamedTuple):
-    """A column: what it says about a line of ours, and about the paper's."""
+    """A column: functions for its cell in a line of this package, and in a line of the paper."""
 
     title: str
     ours: Callable[[Line], str]
@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 
 def _at_floor(line: Line) -> float | None:
-    """How often the calibration ended at the smallest learning rate, short of its target."""
+    """Fraction of repeats in which the calibration ended at the smallest learning rate, without meeting its target."""
     betas = column(line.rows, "beta")
     return float((betas <= line.floor * (1 + 1e-6)).mean()) if line.floor is not None and betas.size else None
 

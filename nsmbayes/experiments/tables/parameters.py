@@ -1,4 +1,4 @@
-"""How well each parameter is found."""
+"""Table of errors of each parameter."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from nsmbayes.experiments.tables.text import markdown, pair
 
 
 def parameter_table(result: ExperimentResult) -> str:
-    """Mean error of the posterior mean (mean posterior standard deviation) of each parameter."""
+    """Table of the mean error of the posterior mean (mean posterior standard deviation) of each parameter."""
     names = result.task.parameter_names
     cells = [["data", "method", *(f"theta_{i} ({name})" for i, name in enumerate(names, 1))]]
     for (data, label), rows in group_by(result.rows, lambda row: (row.data_name, row.method)).items():

@@ -1,4 +1,4 @@
-"""Scores by method, with the paper's beside ours, and where and why they disagree."""
+"""Tables of scores by method, with those of the paper, and reasons for disagreements."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,13 +22,13 @@ LEGEND = (
 )
 
 Reasons = Mapping[tuple[str, str, str], str]
-"""Why a result disagrees with the paper, by (experiment, label of the method, preset)."""
+"""Reasons for disagreements with the paper, by (experiment, label of the method, preset)."""
 
 
 def score_tables(results: Sequence[ExperimentResult], reasons: Reasons | None = None) -> dict[str, str]:
-    """Tables by kind of data; several results of an experiment, with other presets, side by side.
+    """Tables by kind of data; several results of an experiment, with different presets, are combined.
 
-    With `reasons`, every disagreement with the paper needs one, and every reason a disagreement.
+    With `reasons`, every disagreement with the paper must have a reason, and every reason a disagreement.
     """
     tables = {}
     for data in dict.fromkeys(row.data_name for result in results for row in result.rows):
@@ -45,7 +45,7 @@ def score_tables(results: Sequence[ExperimentResult], reasons: Reasons | None = 
 
 
 def _lines(result: ExperimentResult, rows: Sequence[Row], reasons: Reasons | None) -> list[Line]:
-    """One line per method, about one kind of data."""
+    """One line per method, for one kind of data."""
     experiment, lines = result.experiment, []
     is_main = any(row.contamination == experiment.data[0].contamination for row in rows)
     printed = paper.TABLES.get(experiment.name, {}) if is_main else {}
@@ -68,7 +68,7 @@ def _lines(result: ExperimentResult, rows: Sequence[Row], reasons: Reasons | Non
 
 
 def _oracle_line(rows: Sequence[Row]) -> list[Line]:
-    """The oracle, if rows have it; where results disagree about it, that of the first."""
+    """The line of the oracle, if rows have it; if results differ, that of the first result."""
     best = {row.seed: _as_oracle(row) for row in reversed(rows)}
     return [Line("oracle", "", list(best.values()))] if best else []
 
@@ -81,9 +81,9 @@ def _as_oracle(row: Row) -> Row:
 
 
 def score_table(lines: Sequence[Line], *, columns: Sequence[Column] = SCORES, more: Iterable[Line] = ()) -> str:
-    """Lines, each followed by the paper's, and below the table where and why they disagree with the paper.
+    """Table of lines, each followed by that of the paper, with disagreements and their reasons below the table.
 
-    Columns that would be empty are left out. `more` are lines of other things than methods.
+    Empty columns are left out. `more` are additional lines that are not methods.
     """
     notes: list[str] = []
     cells = [["method", "choices", *(column.title for column in columns), ""]]
@@ -105,7 +105,7 @@ def score_table(lines: Sequence[Line], *, columns: Sequence[Column] = SCORES, mo
 
 
 def _comparable(line: Line) -> Hashable:
-    """What lines have in common that are compared with the same line of the paper."""
+    """Key that is equal for lines that are compared with the same line of the paper."""
     return line.label if line.printed is None else id(line.printed)
 
 
@@ -114,7 +114,7 @@ def _cells(line: Line, columns: Sequence[Column], note: str = "") -> list[str]:
 
 
 def disagreements(line: Line) -> list[str]:
-    """The scores that are more than two printed standard deviations off, or 25 points of coverage."""
+    """Scores that differ from the paper by more than two printed standard deviations, or 25 points of coverage."""
     if line.printed is None:
         return []
     pairs = {"MSE": (line.printed.mse, "mse")}

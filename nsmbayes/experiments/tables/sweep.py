@@ -1,4 +1,4 @@
-"""Scores along the axis of a sweep."""
+"""Tables of scores along the axis of a sweep."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ LEGEND = (
 
 
 def sweep_tables(result: ExperimentResult) -> dict[str, str]:
-    """MSE (standard error) and coverage along the axis, in a table for each panel."""
+    """Tables of MSE (standard error) and coverage along the axis, one for each panel."""
     axis, tables = result.experiment.axis, {}
     for panel, rows in group_by(result.rows, result.panel).items():
         names = list(dict.fromkeys(map(result.method_name, rows)))

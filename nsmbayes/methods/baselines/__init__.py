@@ -1,4 +1,4 @@
-"""The methods that ours are compared with, each with its own networks, kernels and summaries."""
+"""Baselines for comparison, each with its own networks, kernels and summaries."""
 
 from nsmbayes.methods.baselines.ace import ACE as ACE
 from nsmbayes.methods.baselines.gbi_sr import GBISR as GBISR

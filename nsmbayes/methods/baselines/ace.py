@@ -24,7 +24,7 @@ from nsmbayes.samplers import sample_slice
 from nsmbayes.surrogates import fit_standardiser
 from nsmbayes.training import BatchLoss, TrainingSettings, as_settings, fit
 
-_CANDIDATES = 256  # prior draws of which the best one is where the descent starts
+_CANDIDATES = 256  # number of prior draws; the descent starts from the best one
 _DESCENT_RATE = 0.01
 _BETAS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 
@@ -32,8 +32,8 @@ _BETAS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 class CostLoss(BatchLoss):
     """Mean squared error of the predicted distances between a batch of thetas and some of the targets.
 
-    The row of x that belongs to a theta holds its distances to all targets, in units of their mean. Each step uses
-    `chosen` random targets and all the observed ones, which come last.
+    Row i of x holds the distances of theta i to all targets, in units of their mean. Each step uses `chosen` random
+    targets and all observed targets, which come last.
     """
 
     targets: Float[Array, "targets n d_x"]
@@ -47,7 +47,7 @@ class CostLoss(BatchLoss):
         x: Float[Array, "batch targets"],
         key: PRNGKeyArray,
     ) -> Float[Array, ""]:
-        """The loss of a batch."""
+        """Compute the loss of a batch."""
         others = len(self.targets) - self.observed
         rows = jax.random.choice(key, others, (min(self.chosen, others),), replace=False)
         rows = jnp.concatenate([rows, others + jnp.arange(self.observed)])
@@ -57,29 +57,28 @@ class CostLoss(BatchLoss):
 
 
 class ACE(SetMethod):
-    """exp(-beta f(theta, x)) prior(theta), where a network f predicts how far simulations at theta are from the data.
+    """exp(-beta f(theta, x)) prior(theta); the network f predicts the distance of simulations at theta from the data.
 
     Distances are squared maximum mean discrepancies. The network is trained on the distances between all simulated data
-    sets and targets: these data sets themselves, some of them with noise added, and observed ones if they are given to
-    `train`. After that a posterior needs no simulations, but the network may be far off for data that are unlike all
-    targets.
+    sets and the targets: the same data sets, some of them with noise added, and observed data sets passed to `train`. A
+    posterior then needs no simulations, but the network can be inaccurate for data that are unlike all targets.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
-        summaries: outputs of the deep set that reads a data set.
+        summaries: number of outputs of the deep set that summarises a data set.
         hidden: width of the layers.
-        blocks: residual blocks of the network.
+        blocks: number of residual blocks of the network.
         augmented: number of targets with noise.
         noise: standard deviation of that noise, in standard deviations of the simulations.
-        lengthscale: of the kernel; by default the median heuristic on the observed data sets, or without them on the
-            simulated ones.
+        lengthscale: of the kernel; by default the median heuristic on the observed data sets, or on the simulated ones
+            if none were given.
         calibration: how the learning rate is chosen; by default from a grid of powers of ten up to 10,000.
         minimiser_steps: steps of the descent to the minimiser of the predicted distance, T in the paper.
         bootstrap_draws: draws of each resampled posterior, M in the paper.
         chains: number of chains.
-        warmup: steps of each chain that are spent on tuning.
+        warmup: tuning steps of each chain.
         draws: draws kept from each chain.
-        targets_per_step: number of targets, besides the observed ones, that a training step uses.
+        targets_per_step: number of targets per training step, in addition to the observed ones.
         options: those of `SetMethod`: scaling, budget, parameter_names.
 
     Example:
@@ -149,8 +148,8 @@ class ACE(SetMethod):
     ) -> Self:
         """Train the network on all data sets appended so far.
 
-        `observed` is one observed data set (n, d_x) or several (K, n, d_x): the network then learns the distances to
-        them as well, as in the paper. It still gives posteriors of other data.
+        `observed` is one observed data set (n, d_x) or several (K, n, d_x): the network then also learns the distances
+        to them, as in the paper. It can still build posteriors for other data.
         """
         theta, x = self._all_simulations()
         observed = np.empty((0, *x.shape[1:])) if observed is None else self._observed_sets(observed)
@@ -198,9 +197,9 @@ class ACE(SetMethod):
 
     @double_precision
     def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> SampledPosterior:
-        """Draws given as many observations (n, d_x) as the training data sets had; nothing is simulated.
+        """Draw from the posterior given observations (n, d_x), with n as in the training data sets, without simulating.
 
-        If `beta` is given, it is not calibrated. It multiplies the squared discrepancy, not a sum over observations.
+        `beta` is calibrated if it is not given. It multiplies the squared discrepancy, not a sum over observations.
         """
         model = Model(self.support, self.network)
         x, key, beta = self._observations(x), random_key(seed), checks.optional_positive(beta, "beta")
@@ -229,20 +228,20 @@ class ACE(SetMethod):
 
 
 class Model(NamedTuple):
-    """What chains share."""
+    """Prior and network, shared by all chains."""
 
     support: UnconstrainedPrior
     network: CostNetwork
 
 
 def log_prob(u: Float[Array, " d"], data: tuple[Model, tuple[Float[Array, " k"], Float[Array, ""]]]) -> Array:
-    """Log density of the unconstrained u, up to a constant; the data are known by their summary."""
+    """Log density of the unconstrained u, up to a constant, given the summary of the data."""
     (support, network), (summary, beta) = data
     return support.log_prob(u) - beta * network.cost(u, summary)
 
 
 class ResampledCost(ResampledProblem):
-    """The posterior given resampled data: slice sampling, one chain per resample and learning rate."""
+    """Posteriors given resampled data, by slice sampling with one chain per resample and learning rate."""
 
     def __init__(
         self,
@@ -265,7 +264,7 @@ class ResampledCost(ResampledProblem):
     def draw_resampled(
         self, betas: Float[np.ndarray, " k"], counts: Int[np.ndarray, "resamples n"]
     ) -> Float[np.ndarray, "k resamples draws d"]:
-        """Draws at each of k learning rates given each of the resamples, which are counts of the observations."""
+        """Draw at each of k learning rates given each resample, a vector of counts of the observations."""
         sets = jnp.asarray(np.stack([np.repeat(self._x, times, axis=0) for times in counts]))
         summaries = jnp.tile(jax.vmap(self._model.network.summary)(sets), (len(betas), 1))
         result = sample_slice(

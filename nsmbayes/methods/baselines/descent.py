@@ -1,4 +1,4 @@
-"""Adam on a loss that can only be estimated, for methods that simulate at every step."""
+"""Adam on a stochastic loss, for methods that simulate at every step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,17 +18,17 @@ def stochastic_descent(
     rate: Any,
     decay: bool,
 ) -> tuple[Float[Array, " d"], Float[Array, "steps d"]]:
-    """Adam on a loss whose randomness `loss(position, key)` is redrawn in every step. JAX can trace it.
+    """Minimise a stochastic loss with Adam, with a new key for `loss(position, key)` in every step. JAX can trace it.
 
     Coordinates of a gradient that are not finite count as zero.
 
     Args:
-        loss: a function of one position.
-        start: where to start.
+        loss: a function of a position and a key.
+        start: the initial position.
         key: a JAX random key.
-        steps: how many steps to take, with one gradient each.
-        rate: learning rate: about how far one step goes.
-        decay: let the learning rate fall to zero along a cosine, so that the last steps are no longer noisy.
+        steps: number of steps, with one gradient each.
+        rate: learning rate: approximately the size of one step.
+        decay: whether the learning rate falls to zero along a cosine, so that the last steps are less noisy.
 
     Returns:
         The last position, and the gradients of all steps.

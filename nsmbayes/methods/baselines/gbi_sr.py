@@ -24,9 +24,9 @@ from nsmbayes.simulators import require_differentiable
 class GBISR(SimulatingMethod):
     """exp(-beta sum_i S(P_theta, x_i)) prior(theta), with the kernel score S estimated from simulations at theta.
 
-    The kernel is bounded, so an outlier can move the posterior only so far. A differentiable simulator is sampled with
-    adaptive Langevin dynamics, any other with pseudo-marginal Metropolis-Hastings. The learning rate is chosen by
-    Algorithm 3, which takes most of the simulations.
+    The kernel is bounded, so an outlier has a bounded effect on the posterior. The sampler is adaptive Langevin
+    dynamics for a differentiable simulator, otherwise pseudo-marginal Metropolis-Hastings. The learning rate is chosen
+    by Algorithm 3, which takes most of the simulations.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
@@ -35,12 +35,12 @@ class GBISR(SimulatingMethod):
         bootstrap_simulations: simulations per estimate during calibration, n'_b in the paper.
         bootstrap_draws: draws of each resampled posterior, M in the paper.
         minimiser_steps: steps of the descent to the minimiser of the loss, T in the paper. Without derivatives, the
-            minimiser is replaced by the mean of so many draws of the posterior at beta = 1.
-        calibration: the `GridCalibration` by which the learning rate is chosen.
-        warmup: steps not kept.
-        draws: draws kept.
-        groups: with more than one, pseudo-marginal steps redraw only one of so many groups of simulations at a time
-            ("correlated"); 1 is the plain version.
+            minimiser is replaced by the mean of this number of draws of the posterior at beta = 1.
+        calibration: the `GridCalibration` that chooses the learning rate.
+        warmup: steps that are discarded.
+        draws: draws that are kept.
+        groups: number of groups of simulations; a pseudo-marginal step redraws only one of them ("correlated"). With 1
+            every step redraws all simulations.
         lengthscale: of the kernel; the median heuristic on the observations by default.
         options: those of `SimulatingMethod`: budget, parameter_names.
 
@@ -76,7 +76,7 @@ class GBISR(SimulatingMethod):
         self.bootstrap_simulations = checks.integer(bootstrap_simulations, "bootstrap_simulations", at_least=2)
         self.bootstrap_draws = checks.integer(bootstrap_draws, "bootstrap_draws", at_least=self.support.dim + 2)
         self.minimiser_steps = checks.integer(minimiser_steps, "minimiser_steps", at_least=10)
-        # no other calibration: the number of posteriors that it takes must be known before the first simulation
+        # no other calibration: its number of posteriors must be known before the first simulation
         self.calibration: GridCalibration = checks.instance(
             calibration,
             "calibration",
@@ -91,20 +91,20 @@ class GBISR(SimulatingMethod):
         self.lengthscale = checks.optional_positive(lengthscale, "lengthscale")
 
     def planned_simulations(self, n: int, *, calibrate: bool = True) -> int:
-        """How often the simulator will be called for one posterior; it does not depend on n."""
+        """Number of simulator calls for one posterior; it does not depend on n."""
         resampled = len(self.calibration.betas) * self.calibration.bootstraps * self.bootstrap_draws
         before = (self.minimiser_steps + calibrate * resampled) * self.bootstrap_simulations
         return before + (self.warmup + self.draws) * self.simulations
 
     @classmethod
     def options_for_budget(cls, budget: int, n: int) -> dict[str, Any]:
-        """Options that fit into a budget: what the posterior itself leaves over goes into the calibration."""
+        """Options that fit into a budget: calibration uses the simulations that the posterior does not need."""
         left = budget - 200 * 7 - 1000 * 15
         return {"bootstrap_draws": max(10, left // (3 * 20 * 7))}
 
     @double_precision
     def build_posterior(self, x: Any, *, beta: float | None = None, seed: int = 0) -> SampledPosterior:
-        """Draws given observations (n, d_x); if `beta` is given, nothing is spent on calibration."""
+        """Draw from the posterior given observations (n, d_x); `beta` is calibrated if it is not given."""
         x, key = self._observations(x), random_key(seed)
         lengthscale = kernel_lengthscale(x, "x", given=self.lengthscale)
         beta = checks.optional_positive(beta, "beta")
@@ -146,20 +146,20 @@ class GBISR(SimulatingMethod):
 
 
 class ResampledScore(ResampledProblem):
-    """The posterior given resampled data: one chain per resample and learning rate, in the prior's own units."""
+    """Posteriors given resampled data: one chain per resample and learning rate, in units of the prior."""
 
     def __init__(self, chains: ScoreChains, n: int, *, simulations: int, draws: int, key: Key[Array, ""]):
         self.n = n
         self._chains, self._simulations, self._draws, self._key = chains, simulations, draws, key
 
     def minimiser(self) -> Float[np.ndarray, " d"]:
-        """Where the loss of the full data is smallest, and where all chains start."""
+        """The minimiser of the loss of the full data, where all chains start."""
         return self._chains.start
 
     def draw_resampled(
         self, betas: Float[np.ndarray, " k"], counts: Int[np.ndarray, "resamples n"]
     ) -> Float[np.ndarray, "k resamples draws d"]:
-        """Draws at each of k learning rates given each of the resamples, which are counts of the observations."""
+        """Draw at each of k learning rates given each resample, a vector of counts of the observations."""
         positions, _ = self._chains.run(
             np.repeat(betas, len(counts)),
             np.tile(counts, (len(betas), 1)),

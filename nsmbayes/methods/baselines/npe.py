@@ -31,10 +31,10 @@ def _draw(flow: PosteriorFlow, key: PRNGKeyArray, x: Float[Array, "n d_x"], coun
 
 
 class NPE(SetMethod):
-    """Neural posterior estimation: a flow over theta, conditioned on summaries of the data that are learnt with it.
+    """Neural posterior estimation: a flow over theta, conditioned on summaries of the data that are learnt jointly.
 
-    It is trained on data sets of n observations and then gives the posterior of any data set of that size at once. A
-    data set with outliers is unlike everything it was trained on, so that its answer is extrapolation.
+    It is trained on data sets of n observations and then gives the posterior of any data set of that size immediately.
+    A data set with outliers is unlike all training data, so the posterior is an extrapolation.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
@@ -84,17 +84,17 @@ class NPE(SetMethod):
         return require_trained(self._flow)
 
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
-        """Train summaries and flow together by maximum likelihood, on all data sets appended so far."""
+        """Train summaries and flow jointly by maximum likelihood, on all data sets appended so far."""
         self._flow = self._fit(_negative_log_prob, self._plan_training(seed, settings, progress))
         return self
 
     def build_posterior(self, x: Any, *, seed: int = 0) -> SampledPosterior:
-        """The posterior given as many observations (n, d_x) as the training data sets had."""
+        """Build the posterior given observations (n, d_x), with n as in the training data sets."""
         flow = self.flow
         return self._posterior(flow, self._observations(x), checks.integer(seed, "seed"))
 
     def _plan_training(self, seed: int, settings: TrainingSettings | None, progress: bool) -> TrainingPlan:
-        self._all_simulations()  # an error if there are none
+        self._all_simulations()  # raises an error if there are none
         return TrainingPlan(checks.integer(seed, "seed"), as_settings(settings, self.training), progress)
 
     def _fit(self, loss: PointLoss | BatchLoss, plan: TrainingPlan) -> PosteriorFlow:

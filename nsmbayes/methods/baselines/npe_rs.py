@@ -29,10 +29,11 @@ class PenalisedLoss(BatchLoss):
         x: Float[Array, "batch n d_x"],
         key: PRNGKeyArray,
     ) -> Float[Array, ""]:
-        """The loss of a batch.
+        """Compute the loss of a batch.
 
-        The length-scale is the median heuristic on the batch's own summaries and is differentiated through: the penalty
-        then does not change with their scale. A constant one would reward summaries that shrink to a point.
+        The length-scale is the median heuristic on the summaries of the batch, and gradients pass through it: the
+        penalty then does not depend on their scale. A constant length-scale would reward summaries that shrink to a
+        point.
         """
         del key
         s = jax.vmap(model.embedding)(x)
@@ -45,9 +46,9 @@ class PenalisedLoss(BatchLoss):
 class NPERS(NPE):
     """Neural posterior estimation whose summaries are trained to ignore how the observed data differ from simulations.
 
-    The statistics are learnt under a penalty on the maximum mean discrepancy between those of the simulated data sets
-    and those of the observed one. So it needs the observations to train: `train` only keeps its settings, and
-    `build_posterior` trains anew for every data set.
+    The summary statistics are learnt with a penalty on the maximum mean discrepancy between those of the simulated data
+    sets and those of the observed data set. Training therefore needs the observations: `train` only stores its
+    settings, and `build_posterior` trains a new network for every data set.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
@@ -71,12 +72,12 @@ class NPERS(NPE):
         self._plan: TrainingPlan | None = None
 
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
-        """Check the simulations and keep how to train on them: training itself needs the observations."""
+        """Check the simulations and store the training settings; training itself needs the observations."""
         self._plan = self._plan_training(seed, settings, progress)
         return self
 
     def build_posterior(self, x: Any, *, seed: int = 0) -> SampledPosterior:
-        """Train with the observations (n, d_x) at hand, and give their posterior."""
+        """Train with the observations (n, d_x), and return their posterior."""
         plan = require_trained(self._plan)
         x, seed = self._observations(x), checks.integer(seed, "seed")
         observed = jnp.asarray(self._scale_x().standardise(x), jnp.float32)

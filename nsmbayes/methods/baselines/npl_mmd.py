@@ -24,7 +24,7 @@ class NPLMMD(SimulatingMethod):
     """Each draw is the parameter whose simulations are nearest to the observations under random Dirichlet weights.
 
     Distances are squared maximum mean discrepancies, minimised by stochastic gradients through the simulator. There is
-    no prior over theta: `prior` only gives the space of theta, and its mean is where the descents start.
+    no prior over theta: `prior` only defines the space of theta, and the descents start from its mean.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
@@ -33,8 +33,8 @@ class NPLMMD(SimulatingMethod):
         simulations: simulations per step, n' in the paper.
         steps: steps of each descent.
         rate: learning rate of Adam, in the unconstrained space of theta.
-        decay: let the learning rate fall to zero. The paper's stays constant.
-        start: parameters that the descents start from; the mean of the prior by default.
+        decay: whether the learning rate falls to zero; in the paper it is constant.
+        start: initial parameters of the descents; the mean of the prior by default.
         lengthscale: of the kernel; the median heuristic on the observations by default.
         options: those of `SimulatingMethod`: budget, parameter_names.
 
@@ -72,17 +72,17 @@ class NPLMMD(SimulatingMethod):
         self.lengthscale = checks.optional_positive(lengthscale, "lengthscale")
 
     def planned_simulations(self, n: int) -> int:
-        """How often the simulator will be called for one posterior; it does not depend on n."""
+        """Number of simulator calls for one posterior; it does not depend on n."""
         return self.draws * self.simulations * self.steps
 
     @classmethod
     def options_for_budget(cls, budget: int, n: int) -> dict[str, Any]:
-        """Options that fit into a budget: 500 draws, 20 simulations per step, and as many steps as that allows."""
+        """Options that fit into a budget: 500 draws, 20 simulations per step, and as many steps as possible."""
         return {"draws": 500, "simulations": 20, "steps": max(1, budget // 10_000)}
 
     @double_precision
     def build_posterior(self, x: Any, *, seed: int = 0) -> SampledPosterior:
-        """Draws given observations (n, d_x). They are independent given the data, so there is nothing to converge."""
+        """Draw from the posterior given observations (n, d_x). The draws are independent, without Markov chains."""
         x, key = self._observations(x), random_key(seed)
         simulator = require_differentiable(self.simulator, self.label)
         lengthscale = kernel_lengthscale(x, "x", given=self.lengthscale)
@@ -113,14 +113,14 @@ class Discrepancy(NamedTuple):
     def estimate(
         self, u: Float[Array, " d"], weights: Float[Array, " n"], key: Key[Array, ""], simulations: int
     ) -> Float[Array, ""]:
-        """An unbiased estimate at the unconstrained parameter u, from a number of simulations."""
+        """Unbiased estimate at the unconstrained parameter u, from a number of simulations."""
         theta = self.support.constrain(u)
         simulated = jax.vmap(self.one, (0, None))(jax.random.split(key, simulations), theta)
         return kernel_score(simulated, self.x, weights, self.lengthscale)
 
 
 class Descent(NamedTuple):
-    """How a discrepancy is minimised."""
+    """Settings of the descent that minimises a discrepancy."""
 
     simulations: int
     steps: int
@@ -135,7 +135,7 @@ def minimisers(
     keys: Key[Array, " draws"],
     descent: Descent,
 ) -> tuple[Float[np.ndarray, "draws d"], Float[np.ndarray, "draws steps d"]]:
-    """The unconstrained minimiser for each row of weights, and the gradients on the way to it."""
+    """The unconstrained minimiser for each row of weights, and the gradients of all steps."""
     return map_rows(_minimiser, np.arange(len(weights))[:, None], discrepancy, weights, start, keys, descent)
 
 

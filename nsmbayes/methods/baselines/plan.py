@@ -1,4 +1,4 @@
-"""How to train, for methods that can only train once they have seen the observations."""
+"""Stored training settings, for methods that need the observations to train."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from nsmbayes.training import TrainingSettings
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What `train` was asked for, kept for `build_posterior`."""
+    """Arguments of `train`, stored for `build_posterior`."""
 
     seed: int
     settings: TrainingSettings

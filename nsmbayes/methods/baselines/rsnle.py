@@ -28,7 +28,7 @@ Summary = Callable[[Float[np.ndarray, "m n d_x"]], Float[np.ndarray, "m d_s"]]
 
 
 class AdjustedPosterior(SampledPosterior):
-    """A posterior over theta that was sampled together with adjustments of the observed statistics."""
+    """A posterior over theta, sampled jointly with adjustments of the observed statistics."""
 
     adjustments: Float[np.ndarray, "chains draws d_s"]
     """Draws of Gamma, in standard deviations of the simulated statistics."""
@@ -47,24 +47,24 @@ class AdjustedPosterior(SampledPosterior):
 
 
 class RSNLE(SimulatingMethod):
-    """A likelihood of summary statistics, learnt in rounds, that may shift each observed statistic at a cost.
+    """A likelihood of summary statistics, learnt in rounds, that can shift each observed statistic at a cost.
 
     The posterior is that of theta and the shift Gamma, q(s - Gamma | theta) prior(theta) Laplace(Gamma; 0, |0.3 s|),
     with s the observed statistics in standard deviations of the simulated ones. A statistic that no theta can produce
-    is shifted away. One that outliers have moved to where another theta would put it is not.
+    is shifted. A statistic that outliers have moved to a value typical of another theta is not.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         simulator: a `JaxSimulator`, a `NumpySimulator` or a task.
         summary: statistics of data sets, (m, n, d_x) to (m, d_s); four of the quantiles of each column by default.
-        rounds: how often data sets are simulated, first at draws of the prior, then of the latest posterior.
+        rounds: number of rounds of simulation, the first at draws of the prior, the others of the latest posterior.
         sets: data sets per round.
         adjustment: scale of the Laplace prior, relative to the observed statistics; 0 for none, which is sequential
             neural likelihood estimation.
-        layers: coupling layers of the flow, at least two: each leaves one half of the statistics as it is.
+        layers: coupling layers of the flow, at least two: each leaves one half of the statistics unchanged.
         hidden: width of their networks.
         chains: number of chains.
-        warmup: steps of each chain that are spent on tuning.
+        warmup: tuning steps of each chain.
         draws: draws kept from each chain.
         options: those of `SimulatingMethod`: budget, parameter_names.
 
@@ -112,32 +112,32 @@ class RSNLE(SimulatingMethod):
         self.warmup = checks.integer(warmup, "warmup", at_least=10)
         self.draws = checks.integer(draws, "draws", at_least=10)
         self.histories: list[TrainingHistory] = []
-        """How the training of each round of the last posterior went."""
+        """Training histories of the rounds of the last posterior."""
         self._plan = TrainingPlan(0, self.training, progress=True)
 
     def planned_simulations(self, n: int) -> int:
-        """How often the simulator will be called for one posterior of n observations."""
+        """Number of simulator calls for one posterior of n observations."""
         return self.rounds * self.sets * n
 
     @classmethod
     def options_for_budget(cls, budget: int, n: int) -> dict[str, Any]:
-        """Options with which one posterior of n observations fits into a budget: two rounds of equal size."""
+        """Options so that one posterior of n observations fits into a budget: two rounds of equal size."""
         return {"rounds": 2, "sets": budget // (2 * n)}
 
     def train(self, seed: int = 0, *, settings: TrainingSettings | None = None, progress: bool = True) -> Self:
-        """Keep how to train: the rounds need the observations."""
+        """Store the training settings; the rounds need the observations."""
         super().train(seed, progress=progress)
         self._plan = TrainingPlan(seed, as_settings(settings, self.training), progress)
         return self
 
     def build_posterior(self, x: Any, *, seed: int = 0) -> AdjustedPosterior:
-        """Simulate, train and sample in rounds, each nearer to what the observations (n, d_x) support."""
+        """Simulate, train and sample in rounds, each closer to the posterior given the observations (n, d_x)."""
         x, key = self._observations(x), random_key(seed)
         observed = self._summarise(x[None], "x")[0]
         self._charge(self.planned_simulations(len(x)))
         self.histories = []
         key, key_prior, key_init = jax.random.split(key, 3)
-        # One for all rounds, which all start from the same weights: a new one would have to be compiled again.
+        # All rounds start from the same untrained flow: a new one would need another compilation.
         untrained = untrained_flow(key_init, len(observed), self.support.dim, layers=self.layers, hidden=self.hidden)
         u = self._prior_draws(key_prior, self.sets)
         all_u, all_s = np.empty((0, u.shape[1])), np.empty((0, len(observed)))
@@ -196,7 +196,7 @@ class RSNLE(SimulatingMethod):
 
 
 class RoundTarget(NamedTuple):
-    """Everything the density of one round depends on: see `log_prob`."""
+    """All inputs of the density of one round; see `log_prob`."""
 
     support: UnconstrainedPrior
     flow: CouplingFlow
@@ -207,7 +207,7 @@ class RoundTarget(NamedTuple):
 def round_target(
     support: UnconstrainedPrior, flow: CouplingFlow, observed: Float[np.ndarray, " d_s"], adjustment: float
 ) -> RoundTarget:
-    """The density given the observed statistics, whose adjustments have a scale relative to them."""
+    """Build the density of a round; the scale of the adjustments is relative to the observed statistics."""
     z = flow.scale_x.standardise(observed[None])[0]
     return in_double(RoundTarget(support, flow, jnp.asarray(z), jnp.asarray(adjustment * np.abs(z))))
 
@@ -221,7 +221,7 @@ def log_prob(position: Float[Array, " d"], target: RoundTarget) -> Float[Array, 
 
 
 def untrained_flow(key: PRNGKeyArray, d_s: int, d_theta: int, *, layers: int, hidden: int) -> CouplingFlow:
-    """A flow over `d_s` statistics that does not know their units yet."""
+    """Build an untrained flow over `d_s` statistics, with blank scalers."""
     scalers = Scalers.blank(d_s, d_theta)
     return init_coupling_flow(key, scalers.x, scalers.theta, layers=layers, hidden=hidden)
 
@@ -233,7 +233,7 @@ def fit_flow(
     plan: TrainingPlan,
     key: PRNGKeyArray,
 ) -> tuple[CouplingFlow, TrainingHistory]:
-    """The flow trained on simulated statistics and their unconstrained parameters, in units of both."""
+    """Train the flow on simulated statistics and their unconstrained parameters, both standardised."""
     scale_s, scale_u = fit_standardiser(s, "zscore", "summary"), fit_standardiser(u, "zscore", "theta")
     return fit(
         eqx.tree_at(lambda flow: (flow.scale_x, flow.scale_theta), flow, (scale_s, scale_u)),

@@ -18,12 +18,12 @@ from nsmbayes.samplers.langevin import adaptive_langevin
 from nsmbayes.samplers.pseudo_marginal import sample_pseudo_marginal
 from nsmbayes.simulators import JaxSimulator, Simulator, check_gradients
 
-_DESCENT_RATE = 0.05  # of Adam, in standard deviations of the prior
-_STEP = 0.5  # of Langevin dynamics, times the standard deviation of the gradient
+_DESCENT_RATE = 0.05  # learning rate of Adam, in standard deviations of the prior
+_STEP = 0.5  # step of Langevin dynamics, times the standard deviation of the gradient
 
 
 class ScoreTarget(NamedTuple):
-    """Everything the density depends on but the simulator, the resample and the learning rate."""
+    """All inputs of the density, except the simulator, the resample and the learning rate."""
 
     support: UnconstrainedPrior
     centre: Float[Array, " d"]
@@ -32,7 +32,7 @@ class ScoreTarget(NamedTuple):
     lengthscale: Float[Array, ""]
 
     def theta(self, v: Float[Array, " d"]) -> Float[Array, " d"]:
-        """theta of a position v in which the prior has mean zero and unit covariance."""
+        """theta at position v, in coordinates where the prior has mean zero and unit covariance."""
         return self.support.constrain(self.centre + self.root @ v)
 
     def log_prior(self, v: Float[Array, " d"]) -> Float[Array, ""]:
@@ -41,7 +41,7 @@ class ScoreTarget(NamedTuple):
 
 
 class ScoreChains(ABC):
-    """A sampler that is ready to run: its chains start where the loss of the full data is smallest, or near there."""
+    """A prepared sampler: its chains start at or near the minimiser of the loss of the full data."""
 
     start: Float[np.ndarray, " d"]
 
@@ -58,8 +58,8 @@ class ScoreChains(ABC):
     ) -> tuple[Float[np.ndarray, "chains draws d"], Float[np.ndarray, " chains"]]:
         """Draws and acceptance rates of chains at these learning rates, given these resamples.
 
-        A resample is known by how often each observation counts. An estimate of the loss takes `simulations`
-        simulations; each chain takes `warmup + draws` of them.
+        A resample is a vector of counts of the observations. An estimate of the loss takes `simulations` simulations;
+        each chain takes `warmup + draws` estimates.
         """
 
 
@@ -77,7 +77,7 @@ class LangevinChains(ScoreChains):
     def prepare(
         cls, simulator: JaxSimulator, target: ScoreTarget, key: Key[Array, ""], *, simulations: int, steps: int
     ) -> Self:
-        """Descend to the minimiser of the loss; the gradients on the way give the noise."""
+        """Descend to the minimiser of the loss; the gradients of the steps give the noise."""
         everything = jnp.ones(len(target.x))
         v, gradients = jax.tree.map(np.asarray, _descend(simulator.one, target, everything, key, simulations, steps))
         check_gradients(gradients)
@@ -168,7 +168,7 @@ class PseudoMarginalChains(ScoreChains):
 
 
 def _score(one: Callable[..., Any], target: ScoreTarget, counts: Any, simulations: int, v: Any, key: Any) -> Any:
-    """sum_i count_i S(P_theta, x_i), estimated."""
+    """Estimate of sum_i count_i S(P_theta, x_i)."""
     simulated = jax.vmap(one, (0, None))(jax.random.split(key, simulations), target.theta(v))
     return kernel_score(simulated, target.x, counts, target.lengthscale)
 

@@ -14,12 +14,12 @@ from nsmbayes.surrogates.scaling import KINDS
 
 
 class SetMethod(TrainedMethod):
-    """A method that learns from data sets of as many observations as will be observed.
+    """A method trained on simulated data sets with the same number of observations as the observed data set.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
-        scaling: how networks see x: "zscore" as in the paper, "robust", "robust-asinh" or "none".
-        budget: the most simulations it may be given.
+        scaling: scaling of x for the networks: "zscore" as in the paper, "robust", "robust-asinh" or "none".
+        budget: maximum number of simulations that can be appended.
         parameter_names: names for tables and plots.
     """
 
@@ -38,7 +38,7 @@ class SetMethod(TrainedMethod):
     def append_simulations(self, theta: Any, x: Any) -> Self:
         """Add simulated data sets: parameters (m, d_theta), and n observations at each of them, (m, n, d_x).
 
-        `nsmbayes.simulate_sets` makes them. They count as m n calls of the simulator.
+        `nsmbayes.simulate_sets` simulates them. They count as m n calls of the simulator.
         """
         theta = checks.matrix(theta, "theta", width=self.dim, width_is="columns, one per parameter of the prior")
         x = checks.finite_array(x, "x")

@@ -1,4 +1,4 @@
-"""The base class of methods that call the simulator themselves, once they have seen the observations."""
+"""The base class of methods that call the simulator themselves, given the observations."""
 
 from abc import abstractmethod
 from typing import Any, Self
@@ -17,14 +17,14 @@ _PRIOR_DRAWS = 10_000
 
 
 class SimulatingMethod(Method):
-    """A method with a simulator of its own: it simulates where the observations lead it, so nothing is amortised.
+    """A method that calls its simulator at parameters chosen from the observations, so it is not amortised.
 
-    It cannot use simulations that were made before, and has no `append_simulations`.
+    It cannot use existing simulations, and has no `append_simulations`.
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
         simulator: a `JaxSimulator`, a `NumpySimulator` or a task.
-        budget: the most simulations it may make.
+        budget: maximum number of simulations.
         parameter_names: names for tables and plots.
     """
 
@@ -43,19 +43,19 @@ class SimulatingMethod(Method):
         self.simulator = as_simulator(simulator)
 
     def train(self, seed: int = 0, *, progress: bool = True) -> Self:
-        """There is nothing to train without the observations: `build_posterior` does all the work."""
+        """Only check the arguments: training needs the observations and happens in `build_posterior`."""
         checks.integer(seed, "seed")
         checks.flag(progress, "progress")
         return self
 
     @abstractmethod
     def planned_simulations(self, n: int) -> int:
-        """How often the simulator will be called for one posterior of n observations."""
+        """Number of simulator calls for one posterior of n observations."""
 
     @classmethod
     @abstractmethod
     def options_for_budget(cls, budget: int, n: int) -> dict[str, Any]:
-        """Options with which one posterior of n observations fits into a budget, all others at their defaults."""
+        """Options so that one posterior of n observations fits into a budget; all others keep their defaults."""
 
     def _observations(self, x: Any) -> Float[np.ndarray, "n d_x"]:
         return checks.matrix(x, "x", min_rows=3)

@@ -8,7 +8,7 @@ def quantile_summaries(x: Float[np.ndarray, "*sets n d_x"]) -> Float[np.ndarray,
     """Four statistics of each column, from its quantiles: median, spread between the quartiles, skewness and tails.
 
     With q_p the p-th percentile: q_50, q_75 - q_25, (q_90 + q_10 - 2 q_50) / (q_90 - q_10) and
-    (q_90 - q_10) / (q_75 - q_25). The paper's for g-and-k data.
+    (q_90 - q_10) / (q_75 - q_25). The paper uses them for g-and-k data.
 
     Example:
         >>> quantile_summaries(np.linspace(-1, 1, 101)[:, None]).round(3).tolist()

@@ -1,5 +1,5 @@
-"""Bounds that certificates are made of: of networks, surrogates, weights and priors, all of them rounded outward.
+"""Bounds for certificates: of networks, surrogates, weights and priors, all rounded outward.
 
-`surrogates.GROWTHS` and `weights.WEIGHT_BOUNDS` are the tables of what is known. Types are looked up exactly, since a
-subclass may behave differently; what is not in a table is not certified.
+`surrogates.GROWTHS` and `weights.WEIGHT_BOUNDS` list the known types. Types are looked up exactly, since a subclass may
+behave differently; types that are not in a table are not certified.
 """

@@ -1,18 +1,18 @@
-"""Bounds of the loss of a point at given parameters, from the components that the mixture has there.
+"""Bounds of the loss of a point at given parameters, from the components of the mixture at these parameters.
 
-For all y, whatever the number of columns. With responsibilities r_k, component scores s_k = -P_k (y - m_k) and Q an
-upper bound of sum_k r_k |s_k|^2, the score has |s|^2 <= Q and the Laplacian lies between -T and Q, T the largest trace
-of a precision.
+The bounds hold for all y and any number of columns. With responsibilities r_k, component scores s_k = -P_k (y - m_k)
+and Q an upper bound of sum_k r_k |s_k|^2, the score has |s|^2 <= Q and the Laplacian lies between -T and Q, T the
+largest trace of a precision.
 
-Q is what matters, and components that are narrow and far away must not decide it. Write e^(g_k) for the densities of
-the components with their weights, q_k = (y - m_k)' P_k (y - m_k), so that g_k = a_k - q_k / 2, and G for a lower bound
-of the log density: that of the best component at the distance of y, whatever its direction. |s_k|^2 <= |P_k| q_k, and
+The difficulty is Q: narrow components that are far away must not dominate it. Write e^(g_k) for the densities of the
+components with their weights, q_k = (y - m_k)' P_k (y - m_k), so that g_k = a_k - q_k / 2, and G for a lower bound of
+the log density: that of the best component at the distance of y, for any direction. |s_k|^2 <= |P_k| q_k, and
 
 - r_k <= e^(g_k - G), hence r_k q_k <= 2 psi(a_k - G), psi(t) = max over v >= 0 of v min(1, e^(t - v));
 - for any set J of components sum_J r_k q_k = 2 sum_J r_k (a_k - log q - log r_k) <= 2 max(0, max_J a_k - G) + 2 log K.
 
-The second is used for components whose precision is at most some number, the first for those above it, and of all
-these numbers the best is taken, at every distance.
+The second bound is used for components with a precision up to a threshold, the first for the others; at every distance,
+the best threshold is chosen.
 """
 
 from typing import NamedTuple
@@ -28,18 +28,18 @@ from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.surrogates.mixture import GaussianMixture
 
 _EIGENVALUE_ERROR = 1e-12  # relative to the largest of a matrix
-# Distances at which rings end: evenly spaced over the bulk, then in constant proportion.
+# Outer distances of rings: evenly spaced over the bulk, then geometrically spaced.
 _ENDS = np.concatenate([np.linspace(0, 12, 61)[1:], np.geomspace(12, 1e4, 31)[1:]])
 
 
 class Components(NamedTuple):
-    """The components of the mixtures at t parameters, in the coordinates of a frame, before noise is added."""
+    """The components of the mixtures at t parameters, in the coordinates of a frame, without noise."""
 
     log_weights: Float[np.ndarray, "t k"]
     distances: Float[np.ndarray, "t k"]
-    """Of the means from the robust location, at most."""
+    """Upper bounds of the distances of the means from the robust location."""
     variances: Float[np.ndarray, "t k d"]
-    """Eigenvalues of the covariances, increasing, at least."""
+    """Lower bounds of the eigenvalues of the covariances, increasing."""
 
     @classmethod
     def of(
@@ -49,7 +49,7 @@ class Components(NamedTuple):
         origin: Float[np.ndarray, " d_x"],
         theta: Float[np.ndarray, "t d_theta"],
     ) -> "Components":
-        """Those of a surrogate at `theta`, with `origin` as the robust location."""
+        """Compute the components of a surrogate at `theta`, with `origin` as the robust location."""
         log_weights, means, covariances = map_rows(_in_frame, theta, surrogate, frame)
         centre = np.linalg.solve(np.asarray(frame.basis), origin - np.asarray(frame.offset))
         variances = np.linalg.eigvalsh((covariances + np.swapaxes(covariances, -1, -2)) / 2)
@@ -57,7 +57,7 @@ class Components(NamedTuple):
         return cls(log_weights, wider(np.linalg.norm(means - centre, axis=-1)), variances)
 
     def at_level(self, metric: Metric, weight: WeightBounds, beyond: float = 0.0) -> "PointBounds":
-        """Bounds at a noise level, for points whose distance by its metric is at least `beyond`."""
+        """Bounds at a noise level, for points with a distance of at least `beyond` in its metric."""
         variances = self.variances + down(metric.level**2)
         P = wider(1 / variances)
         largest, traces, a = P[..., 0], P.sum(axis=-1), self.log_weights - 0.5 * np.log(variances).sum(axis=-1)
@@ -77,7 +77,7 @@ class Components(NamedTuple):
 def _best(precisions: Float[np.ndarray, "t k"], above: Float[np.ndarray, "t k"]) -> Float[np.ndarray, " t"]:
     """The best bound of sum_k r_k |P_k| q_k, given |P_k|, increasing, and a_k - G."""
     alone = 2 * precisions * np.where(above > 1, above, np.exp(np.minimum(above, 1) - 1))
-    rest = np.cumsum(alone[:, ::-1], axis=1)[:, ::-1]  # from each on, those above it by themselves
+    rest = np.cumsum(alone[:, ::-1], axis=1)[:, ::-1]  # sum of the first bound over each component and those above it
     highest = np.maximum(np.maximum.accumulate(above, axis=1), 0)
     together = precisions * 2 * (highest + np.log(precisions.shape[1]))
     together[:, :-1] += rest[:, 1:]
@@ -103,7 +103,7 @@ class LossRange(NamedTuple):
 
 
 def mixture_range(bounds: PointBounds) -> LossRange:
-    """The loss w^2 (|s|^2 + 2 lap) + 2 (grad w^2)' s of the mixture itself.
+    """Range of the loss w^2 (|s|^2 + 2 lap) + 2 (grad w^2)' s of the mixture itself.
 
     lap = sum_k r_k (|s_k|^2 - tr P_k) - |s|^2. So it is at most 2 w^2 Q - w^2 |s|^2 + 2 (grad w^2)' s, and at least
     w^2 |s|^2 + 2 (grad w^2)' s - 2 w^2 T; and +-2 (grad w^2)' s <= w^2 |s|^2 + |grad w^2|^2 / w^2.
@@ -113,7 +113,7 @@ def mixture_range(bounds: PointBounds) -> LossRange:
 
 
 def combination_range(references: PointBounds, c: Float[np.ndarray, "t k"]) -> LossRange:
-    """The loss of the scores sum_k c_k s_k, where `references` bound those of the k references.
+    """Range of the loss for the scores sum_k c_k s_k, where `references` are the bounds of the k references.
 
     |s|^2 <= (sum_k |c_k| |s_k|)^2 <= (sum_k |c_k| sqrt(Q_k))^2, and lap is a sum of c_k times numbers in [-T_k, Q_k].
     """

@@ -1,10 +1,10 @@
 """Masked autoregressive flows: Proposition 3 with explicit constants, for any number of transforms.
 
 The state h of the flow, its Jacobian and its second derivatives in z are bounded by polynomials in rho >= 1 + max|z_i|,
-transform after transform, by the product and chain rules. Every transform can raise the degree of the Jacobian by one:
-the score of L of them grows at most like rho^(L + 1), its derivative like rho^(2 L), and an inverse multiquadric bounds
-that if zeta <= 2 / (L + 1). For L = 1 this is the paper's zeta <= 1. In one dimension nothing is autoregressive, the
-Jacobian stays bounded, and zeta <= 2 is enough.
+one transform after the other, by the product and chain rules. Every transform can raise the degree of the Jacobian by
+one: the score of L transforms grows at most like rho^(L + 1), its derivative like rho^(2 L), and an inverse
+multiquadric bounds this growth if zeta <= 2 / (L + 1). For L = 1 this is the paper's zeta <= 1. In one dimension
+nothing is autoregressive, the Jacobian remains bounded, and zeta <= 2 is sufficient.
 """
 
 import math
@@ -22,7 +22,7 @@ from nsmbayes.robustness.bounds.rounding import narrower, norm, up, wider
 from nsmbayes.surrogates import Frame, MaskedAutoregressiveFlow, NoisyFlow
 from nsmbayes.surrogates.sbi import Chain, MaskedAffine, Reorder
 
-_PROBES = ((-1.5, 0.3, 0.8), (2.0, -1.0, -4.0), (0.1, 0.0, 3.0))  # z, mu and raw scale at which transforms are tried
+_PROBES = ((-1.5, 0.3, 0.8), (2.0, -1.0, -4.0), (0.1, 0.0, 3.0))  # z, mu and raw scale, to test transforms
 
 
 class _Transform(NamedTuple):
@@ -49,7 +49,7 @@ class _State(NamedTuple):
 
 
 def flow_growth(flow: MaskedAutoregressiveFlow, frame: Frame, origin: Float[np.ndarray, " d_x"]) -> Growth:
-    """Growth of the score and Laplacian in the coordinates y. Raises `NotCovered` where there is no proof."""
+    """Growth of the score and Laplacian in the coordinates y. Raises `NotCovered` if there is no proof."""
     log_q = _log_prob(flow)
     scale = np.asarray(flow.scale_x.scale)
     D = np.asarray(frame.basis) / scale[:, None]
@@ -63,12 +63,13 @@ def flow_growth(flow: MaskedAutoregressiveFlow, frame: Frame, origin: Float[np.n
 
 
 def noisy_flow_growth(flow: NoisyFlow, frame: Frame, origin: Float[np.ndarray, " d_x"], level: float) -> Growth:
-    """Growth for a flow that is told the noise, at one level. Raises `NotCovered` where there is no proof.
+    """Growth for a flow with the noise level as an input, at one level. Raises `NotCovered` if there is no proof.
 
-    Its transforms see v = E (y - m), where E' E is the inverse of the base's smoothed covariance in y: |E|^2 is at most
-    1/lambda, and |m - y0| at most the reach of the base's mean, whatever theta is (see `mixture_growth`). Bounds of the
-    transforms hold for all that they are told. So |v| <= (|y - y0| + reach) / sqrt(lambda), the score is at most
-    |E| |g| and the Laplacian, tr(E' H E), at most |E|^2 sqrt(d) |H|_F, with g and H those of log q in v.
+    The input of its transforms is v = E (y - m), where E' E is the inverse of the base's smoothed covariance in y:
+    |E|^2 is at most 1/lambda, and |m - y0| at most the reach of the base's mean, for every theta (see
+    `mixture_growth`). The bounds of the transforms hold for all conditions. So |v| <= (|y - y0| + reach) /
+    sqrt(lambda), the score is at most |E| |g| and the Laplacian, tr(E' H E), at most |E|^2 sqrt(d) |H|_F, with g and H
+    the gradient and Hessian of log q in v.
     """
     log_q = _log_prob(flow)
     base = mixture_growth(flow.base, frame, origin, level)
@@ -86,7 +87,7 @@ def _growth(a: float, b: float, score: Polynomial, laplacian: Polynomial, consta
 
 
 class _LogProb(NamedTuple):
-    """Bounds of the derivatives of log q in what the first transform sees, polynomials in rho."""
+    """Bounds of the derivatives of log q in the input of the first transform, as polynomials in rho."""
 
     gradient: Float[np.ndarray, "d degree"]
     hessian: Float[np.ndarray, "d d degree"]
@@ -101,7 +102,7 @@ def _log_prob(flow: MaskedAutoregressiveFlow | NoisyFlow) -> _LogProb:
     steps = _steps(flow)
     transforms = [step for step in steps if isinstance(step, _Transform)]
     d = len(flow.scale_x.scale)
-    width = 2 * len(transforms) + 2  # degrees 0 to 2 L + 1: more than any bound has
+    width = 2 * len(transforms) + 2  # degrees 0 to 2 L + 1, which is higher than needed
     h = np.zeros((d, width))
     h[:, 1] = 1
     identity = np.zeros((d, d, width))
@@ -125,7 +126,7 @@ def _log_prob(flow: MaskedAutoregressiveFlow | NoisyFlow) -> _LogProb:
 
 
 def _times(p: Float[np.ndarray, "*a degree"], q: Float[np.ndarray, "*b degree"]) -> Float[np.ndarray, "*c degree"]:
-    """The product of polynomials, elementwise; the last degree is high enough for every product needed here."""
+    """Elementwise product of polynomials; the highest degree is sufficient for all products needed here."""
     out = np.zeros(np.broadcast_shapes(p.shape, q.shape))
     for i in np.flatnonzero(p.any(axis=tuple(range(p.ndim - 1)))):
         out[..., i:] += p[..., i, None] * q[..., : q.shape[-1] - i]
@@ -149,7 +150,7 @@ def _after(state: _State, t: _Transform) -> _State:
     log_1, log_2 = constant(t.log_1), constant(t.log_2)
     if t.inverse:  # u = sigma h + mu
         sigma = t.largest[:, None]
-        moved = sigma * state.h  # of sigma_i h_i
+        moved = sigma * state.h  # bound of sigma_i h_i
         u = moved + constant(t.shift)
         first = constant(sigma * delta + t.shift_1) + _times(moved[:, None], log_1)
         bend = _times(log_1[:, :, None], log_1[:, None, :]) + log_2
@@ -160,7 +161,7 @@ def _after(state: _State, t: _Transform) -> _State:
     else:  # u = (h - mu) / sigma
         over = 1 / t.smallest[:, None]
         u = over * (state.h + constant(t.shift))
-        plain = over * (delta + t.shift_1)  # of (dh_i - dmu_i) / sigma_i
+        plain = over * (delta + t.shift_1)  # bound of (dh_i - dmu_i) / sigma_i
         first = constant(plain) + _times(u[:, None], log_1)
         second = (
             constant(over[..., None] * t.shift_2 + plain[:, :, None] * t.log_1[:, None, :])
@@ -205,7 +206,7 @@ def _steps(flow: MaskedAutoregressiveFlow | NoisyFlow) -> list[_Transform | np.n
                 raise NotCovered("a hidden layer is not tanh; Proposition 3 needs tanh")
             if len(layers[-1][1]) != 2 * d or not _is_affine(part, flow.floor):
                 raise NotCovered("a transform is not affine with a softplus scale, and may have only one derivative")
-            mu, raw = slice(0, None, 2), slice(1, None, 2)  # of the outputs, which come in pairs
+            mu, raw = slice(0, None, 2), slice(1, None, 2)  # the outputs come in pairs
             offset = math.log(math.expm1(1 - flow.floor))
             steps.append(_bounds(network_bounds(layers, d), mu, raw, offset, flow.floor, inverse=False))
         else:
@@ -227,7 +228,10 @@ def _of_sbi(part: Any) -> _Transform | np.ndarray:
 
 
 def _bounds(net: NetworkBounds, mu: slice, raw: slice, offset: float, floor: float, *, inverse: bool) -> _Transform:
-    """sigma = softplus(raw + offset) + floor. |d log sigma / d raw| and its derivative are at most 1."""
+    """Bounds of a transform with sigma = softplus(raw + offset) + floor.
+
+    |d log sigma / d raw| and its derivative are at most 1.
+    """
 
     def sigma(raw: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         return np.logaddexp(0, raw + offset) + floor
@@ -246,7 +250,7 @@ def _bounds(net: NetworkBounds, mu: slice, raw: slice, offset: float, floor: flo
 
 
 def _is_affine(part: Any, floor: float) -> bool:
-    """Whether the transform that two numbers parameterise is (z - mu) / (softplus(raw + offset) + floor)."""
+    """Whether the transform with two parameters is (z - mu) / (softplus(raw + offset) + floor)."""
     import paramax
 
     offset = math.log(math.expm1(1 - floor))

@@ -1,4 +1,4 @@
-"""How fast the derivatives of log q can grow, and which bounds of the loss a weight makes of it."""
+"""Growth of the derivatives of log q, and the resulting bounds of the loss for a weight."""
 
 import math
 from typing import NamedTuple
@@ -28,13 +28,13 @@ class Growth(NamedTuple):
     together: Polynomial
     """of |s|^2 + 2 lap"""
     constants: dict[str, float]
-    """The constants that the bounds were made of."""
+    """The constants in the bounds."""
 
 
 class NotCovered(Exception):
-    """The surrogate is not of a kind that a proposition is about; the message says why.
+    """No proposition covers this kind of surrogate; the message gives the reason.
 
-    `smooth`: it is known to be twice differentiable all the same.
+    `smooth` says whether it is nevertheless known to be twice differentiable.
     """
 
     def __init__(self, why: str, *, smooth: bool = False):
@@ -49,7 +49,7 @@ class Metric(NamedTuple):
     stretch: float
     """|y - y0| <= stretch r, the root of the largest eigenvalue of G"""
     steepness: float
-    """|dr/dy| <= steepness, one over the root of the smallest"""
+    """|dr/dy| <= steepness, one over the root of the smallest eigenvalue of G"""
 
 
 def metric(centre: LocationScatter, frame: Frame, level: float) -> Metric | None:
@@ -88,7 +88,7 @@ def loss_bounds(growth: Growth, weight: WeightBounds, at: Metric) -> LossBounds:
         terms = (c * weight.sup(power, k, growth.a, growth.b * at.stretch) for k, c in enumerate(polynomial) if c)
         return up(sum(terms))
 
-    # without the test, zero times infinity: a constant weight has no gradient, and no bound either
+    # the condition avoids zero times infinity: a constant weight has no gradient, and no bound either
     gradient = factor * at.steepness * sup(exponent, growth.score) if factor else 0.0
     below = sup(2, growth.laplacian_below)
     return LossBounds(
@@ -105,13 +105,13 @@ def degree(polynomial: Polynomial) -> int:
 
 
 def vanishes(growth: Growth, weight: WeightBounds) -> bool:
-    """Whether the loss of a point tends to 0 as it moves away, so that in the limit it is as if it were not there."""
+    """Whether the loss of a point tends to 0 as it moves away, so that a very distant point has no influence."""
     fastest = max(2 * degree(growth.score), degree(growth.together), degree(growth.laplacian_below))
     return 2 * weight.decay > fastest
 
 
 def largest_zeta(growth: Growth) -> float:
-    """The largest zeta of an inverse multiquadric that bounds this growth, rounded so that it does."""
+    """The largest zeta of an inverse multiquadric that bounds this growth, rounded down as far as necessary."""
     fastest = max(2 * degree(growth.score), degree(growth.together), degree(growth.laplacian_above))
     if fastest == 0:
         return math.inf

@@ -1,4 +1,4 @@
-"""Interpolated scores: the growth of a surrogate, times what the coefficients of an interpolation can be at most."""
+"""Growth of interpolated scores: the growth of the surrogate, times an upper bound of the coefficients."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from nsmbayes.robustness.bounds.rounding import up
 def interpolated_growths(growths: list[Growth], interpolation: Interpolation, origin: np.ndarray) -> list[Growth]:
     """The growth of s = sum_k c_k(theta) s_k / size_k at each noise level, given that of the surrogate.
 
-    The coefficients are linear in the surrogate's scores at the design points, which its growth bounds for all theta:
-    C = sum_k |c_k| / size_k is at most sum_k sum_m |P_km| |s(u_m)| / size_k. Then |s| is at most C times the bound for
-    one reference, |lap| C times the larger of its two bounds, and |s|^2 + 2 lap follows from both.
+    The coefficients are linear in the surrogate's scores at the design points, which are bounded by its growth for all
+    theta: C = sum_k |c_k| / size_k is at most sum_k sum_m |P_km| |s(u_m)| / size_k. Then |s| is at most C times the
+    bound for one reference, |lap| at most C times the larger of its two bounds, and both give |s|^2 + 2 lap.
     """
     basis, offset = np.asarray(interpolation.frame.basis), np.asarray(interpolation.frame.offset)
     centre = np.linalg.solve(basis, origin - offset)

@@ -1,13 +1,13 @@
-"""What an observation of one column adds to the loss, wherever it lies: the line is cut into cells, each with a bound.
+"""Bounds of the loss of an observation of one column, for all its values: the line is divided into cells with bounds.
 
 At each noise level an observation y is counted at the 17 nearest points t_j of a lattice, by p_j ~ exp(-(t_j - y)^2 /
-2 h^2). So its loss depends on the surrogate at these points alone, and on y through the p_j, which are explicit: with
+2 h^2). So its loss depends on the surrogate only at these points, and on y through the p_j, which are explicit: with
 g(y) = sum_j p_j f(t_j) and moments under p,
 
     g' = Cov(f, t) / h^2,    g'' = Cov(f, (t - E t)^2) / h^4,   |g''| <= sd(f) sd((t - E t)^2) / h^4.
 
 Cells end where the 17 points change, at any level; in a cell no p_j grows by more than a factor of exp(8 |y - y'| / h).
-Nothing is asked of the surrogate but its values at the lattice points.
+The bounds use no properties of the surrogate except its values at the lattice points.
 """
 
 import dataclasses
@@ -26,60 +26,60 @@ from nsmbayes.robustness.bounds.rounding import wider
 from nsmbayes.weights import Weight
 
 FOURTH = 1.45
-"""sd((t - E t)^2) / h^2 is at most this, wherever y is between lattice points (a test); sqrt(2) without a lattice."""
+"""Upper bound of sd((t - E t)^2) / h^2, for any y between lattice points (tested); sqrt(2) without a lattice."""
 _SPAN = 8.0  # from the first to the last of the lattice points of an observation, in noise levels
 _MOST_CELLS = 6000
-_ROUNDING = 1e-12  # of sums of a few hundred numbers, relative to their size
+_ROUNDING = 1e-12  # rounding error of sums of a few hundred numbers, relative to their size
 
 AtPoints = Callable[[NSMLoss], Float[np.ndarray, "draws n"]]
 
 
 class Cells(NamedTuple):
-    """Parts of the line, each within one piece on which the lattice points of an observation do not change."""
+    """Intervals of the line, each within one piece on which the lattice points of an observation do not change."""
 
     piece: Int[np.ndarray, " cells"]
     low: Float[np.ndarray, " cells"]
     high: Float[np.ndarray, " cells"]
 
     def split(self, parts: int) -> "Cells":
-        """Each of them in equal parts."""
+        """Split each cell into equal parts."""
         ends = self.low[:, None] + (self.high - self.low)[:, None] * np.linspace(0, 1, parts + 1)
         ends[:, -1] = self.high
         return Cells(np.repeat(self.piece, parts), ends[:, :-1].ravel(), ends[:, 1:].ravel())
 
     def of(self, some: np.ndarray) -> "Cells":
-        """Some of them."""
+        """Select some of the cells."""
         return Cells(*(each[some] for each in self))
 
 
 class Places(NamedTuple):
-    """The losses of observations in cells of the line, at each of several parameters: within `radius` of `middle`."""
+    """Losses of observations in cells of the line, at each of several parameters: within `radius` of `middle`."""
 
     middle: Float[np.ndarray, "cells draws"]
     radius: Float[np.ndarray, "cells draws"]
 
 
 class Line(NamedTuple):
-    """The line up to a distance from the location, with the losses f at the lattice points of its pieces."""
+    """The line up to a distance from the location, with losses f at the lattice points of its pieces."""
 
     cells: Cells
     """All pieces, as cells."""
     centre: float
     reach: float
     scale: float
-    """Location, distance up to which there are pieces, and robust standard deviation, in y."""
+    """Location, largest distance covered by pieces, and robust standard deviation, in y."""
     weight: Weight
     h: Float[np.ndarray, " levels"]
     counts: Float[np.ndarray, " levels"]
-    """What the levels count."""
+    """Total quadrature weight of each level."""
     f: Float[np.ndarray, "points draws"]
     points: Int[np.ndarray, "pieces levels near"]
     t: Float[np.ndarray, "pieces levels near"]
-    """Which lattice points an observation in a piece has, and where they are."""
+    """Indices and positions of the lattice points of an observation in a piece."""
 
     @classmethod
     def of(cls, setting: NSMSetting, reach: float, at_points: AtPoints) -> "Line":
-        """The line up to `reach` from the location, in y; less far, if that were too many pieces.
+        """Build the line up to `reach` from the location, in y; the reach is reduced if there are too many pieces.
 
         `at_points` evaluates a loss, one number for each observation, at the parameters.
         """
@@ -104,7 +104,7 @@ class Line(NamedTuple):
         return cls(cells, centre, reach, scale, weight, h, counts.sum(axis=2).max(axis=0), f, index, t)
 
     def losses(self, cells: Cells) -> Places:
-        """The losses of observations anywhere in the cells."""
+        """Bound the losses of observations at any position in the cells."""
         y, half = (cells.low + cells.high) / 2, (cells.high - cells.low)[:, None] / 2
         index, t = self.points[cells.piece], self.t[cells.piece]
         p = np.exp(-0.5 * ((t - y[:, None, None]) / self.h[:, None]) ** 2)
@@ -117,7 +117,7 @@ class Line(NamedTuple):
             mine = index[:, number], p[:, number]
             square = self._sums(*mine, squares)
             variance = np.maximum(square - self._sums(*mine) ** 2, 0) + _ROUNDING * square
-            grown = np.exp(0.5 * _SPAN * half / level)  # the root of what a p_j can grow by
+            grown = np.exp(0.5 * _SPAN * half / level)  # square root of the largest growth factor of a p_j
             bend += self.counts[number] * FOURTH / level**2 * grown * np.sqrt(variance)
         rounding = _ROUNDING * self.counts.sum() * np.abs(self.f).max(axis=0)
         radius = half * np.abs(slope) + 0.5 * half**2 * bend + rounding
@@ -132,7 +132,7 @@ class Line(NamedTuple):
         return sparse.csr_array((weight.ravel(), index.ravel(), starts), shape=(len(index), len(f))) @ f
 
     def _overall(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the largest overall weight in each cell: it falls with the distance."""
+        """Smallest and largest overall weight in each cell; the weight decreases with the distance."""
         ends = np.stack([cells.low, cells.high]) - self.centre
         far = np.abs(ends).max(axis=0)
         near = np.where((ends[0] <= 0) & (ends[1] >= 0), 0.0, np.abs(ends).min(axis=0))
@@ -148,7 +148,7 @@ def _frame(setting: NSMSetting) -> tuple[float, float]:
 
 
 def _ends(h: Float[np.ndarray, " levels"], centre: float, reach: float) -> Float[np.ndarray, " ends"]:
-    """Where the lattice points of an observation change, at any level: halfway between two of them."""
+    """Positions where the lattice points of an observation change, at any level: halfway between two points."""
     low, high = centre - reach, centre + reach
     found = [np.array([low, high])]
     for step in map(lattice_step, h):

@@ -1,8 +1,7 @@
-"""Sharper bounds for observations of one number: the line is cut into cells, and each cell bounded on its own.
+"""Sharper bounds for one-dimensional observations: the line is divided into cells with separate bounds.
 
 In a cell, a function is at most its value in the middle plus half the width times a bound of its derivative, and the
-weight is at most that of the end nearer to the bulk. Beyond the last cell, bounds that hold everywhere are multiplied
-by the weight there.
+weight is at most that at the end nearer to the bulk. Beyond the last cell, global bounds are multiplied by the weight.
 """
 
 from typing import NamedTuple
@@ -17,12 +16,12 @@ from nsmbayes.robustness.bounds.weights import WeightBounds
 from nsmbayes.surrogates import ExponentialFamily, TanhNetwork
 
 _TANH_THIRD = 2.0  # sup |tanh'''|, at 0
-# Distances at which cells end: evenly spaced over the bulk, then in constant proportion.
+# Distances at which cells end: evenly spaced over the bulk, then geometrically spaced.
 _ENDS = np.concatenate([np.linspace(0, 10, 1001), np.geomspace(10, 1e5, 301)[1:]])
 
 
 class Pull(NamedTuple):
-    """What one observation adds to the posterior's precision and mean, at most, for a given theta."""
+    """Upper bounds of the effect of one observation on the posterior's precision and mean, for a given theta."""
 
     precision: float
     """sup of w^2 |dT|^2"""
@@ -31,7 +30,7 @@ class Pull(NamedTuple):
 
 
 def pull_anywhere(bounds: FamilyBounds, weight: WeightBounds, at: Metric, distance: float = 0.0) -> Pull:
-    """The bounds that hold in any dimension, at a distance from the bulk and beyond it."""
+    """Bounds for any dimension, for observations at least `distance` from the bulk."""
     w = float(weight.value(np.array(distance)))
     factor, exponent = weight.slope
     gradient = min(weight.steepest, factor * w**exponent) * at.steepness
@@ -49,7 +48,7 @@ def pull_on_the_line(
     weight: WeightBounds,
     at: Metric,
 ) -> Pull:
-    """Sharper bounds for one-dimensional x with an affine standardiser; T is that of `change` @ T, as in `bounds`."""
+    """Sharper bounds for one-dimensional x with an affine standardiser; `change` @ T replaces T, as in `bounds`."""
     ends = np.concatenate([-_ENDS[::-1], _ENDS[1:]])
     middle, half = (ends[1:] + ends[:-1]) / 2 * at.stretch, np.diff(ends) / 2 * at.stretch
     centre, scale = (float(np.asarray(a)[0]) for a in (family.scale_x.centre, family.scale_x.scale))
@@ -76,7 +75,7 @@ def pull_on_the_line(
 def _hidden(
     net: TanhNetwork, z: Float[np.ndarray, " cells"], D: float
 ) -> tuple[Float[np.ndarray, "hidden cells"], Float[np.ndarray, "hidden cells"]]:
-    """First and second derivatives of tanh(W z + c) in y. In NumPy: compiling it takes longer than all the rest."""
+    """First and second derivatives of tanh(W z + c) in y. In NumPy: compilation would take longer than all the rest."""
     W, c = np.asarray(net.W), np.asarray(net.c)
     h = np.tanh(W * z + c[:, None])
     slope = (1 - h**2) * (W * D)

@@ -18,8 +18,8 @@ def mixture_growth(
 ) -> Growth:
     """Growth of the score and Laplacian of the smoothed mixture in the coordinates y, around y0 of x = `origin`.
 
-    Components have scores s_k = -P_k (y - m_k) with |P_k| <= 1/lambda and |m_k - y0| <= M whatever theta is, since the
-    network sees a squashed theta. With responsibilities r_k, s = sum r_k s_k and
+    Components have scores s_k = -P_k (y - m_k) with |P_k| <= 1/lambda and |m_k - y0| <= M for every theta, since the
+    network's input is a squashed theta. With responsibilities r_k, s = sum r_k s_k and
     |s|^2 + 2 lap = 2 sum r_k |s_k|^2 - |s|^2 - 2 sum r_k tr P_k <= 2 (|y - y0| + M)^2 / lambda^2.
     """
     d, scale = len(network.scale_x.scale), np.asarray(network.scale_x.scale)

@@ -24,26 +24,26 @@ class NetworkBounds(NamedTuple):
 
 
 def interval(layers: Sequence[Layer], reach: float) -> tuple[Float[np.ndarray, " out"], Float[np.ndarray, " out"]]:
-    """The range of a tanh network with linear output whose inputs lie in [-reach, reach].
+    """Range of the outputs of a tanh network with linear output and inputs in [-reach, reach].
 
-    Intervals are propagated layer by layer; tanh is increasing, so that it maps ends to ends.
+    Intervals are propagated layer by layer; tanh is increasing, so it maps ends to ends.
     """
     width = layers[0][0].shape[1]
     low, high = np.full(width, -reach), np.full(width, reach)
     for i, (W, b) in enumerate(layers):
         if i:
             low, high = np.tanh(low), np.tanh(high)
-        with np.errstate(invalid="ignore"):  # 0 x infinity: through a weight of zero nothing passes
+        with np.errstate(invalid="ignore"):  # 0 x infinity counts as 0: a weight of zero passes nothing on
             parts = np.nan_to_num([W * low, W * high], nan=0.0, posinf=math.inf, neginf=-math.inf)
         low, high = parts.min(axis=0).sum(axis=1) + b, parts.max(axis=0).sum(axis=1) + b
-        # for rounding errors, relative to the sizes that were added up
+        # slack for rounding errors, relative to the size of the summands
         slack = 1e-9 * (np.abs(parts).max(axis=0).sum(axis=1) + np.abs(b))
         low, high = low - slack, high + slack
     return low, high
 
 
 def network_bounds(layers: Sequence[Layer], inputs: int) -> NetworkBounds:
-    """Bounds over all inputs, of derivatives in the first `inputs` of them; there must be a tanh between two layers.
+    """Bounds over all inputs, for derivatives in the first `inputs` of them; consecutive layers are separated by tanh.
 
     With a = W h: |tanh(a)'| <= |a'| and |tanh(a)''| <= c |a'| |a'| + |a''|, c = sup |tanh''|.
     """

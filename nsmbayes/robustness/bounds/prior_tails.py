@@ -1,7 +1,7 @@
-"""Which priors have a bounded density and sub-exponential tails, as assumption A4' asks.
+"""Priors with a bounded density and sub-exponential tails, as required by assumption A4'.
 
-Tails are those of theta in the user's space, and known for a list of families only: what is not in it is not
-certified. Independent coordinates with rates c_j give exp(-min c |theta|), since |theta| <= the sum of |theta_j|.
+The tails are those of theta in the user's space. They are known only for a list of families; others are not certified.
+Independent coordinates with rates c_j give exp(-min c |theta|), since |theta| <= the sum of |theta_j|.
 """
 
 import math
@@ -19,12 +19,12 @@ _TRUNCATED = ("LeftTruncatedDistribution", "RightTruncatedDistribution")
 
 
 class Tails(NamedTuple):
-    """What is known about a prior."""
+    """Properties of the tails of a prior."""
 
     light: bool
     """Bounded density, and tails at most C exp(-c |theta|)."""
     rate: float
-    """Every c > 0 below this rate is enough: infinite for a Gaussian or a bounded support, 0 if not light."""
+    """Every c > 0 below this rate is valid: infinite for a Gaussian or a bounded support, 0 if not light."""
     why: str
 
 
@@ -60,7 +60,7 @@ _HEAVY: tuple[type, ...] = (
 
 
 def tails(prior: Any) -> Tails:
-    """What is known about the tails of a numpyro distribution.
+    """Look up the tails of a numpyro distribution.
 
     Example:
         >>> import numpyro.distributions as dist

@@ -1,8 +1,8 @@
-"""Bounds that stay bounds in floating point: every constant of a certificate is rounded away from the truth it bounds.
+"""Bounds that remain valid in floating point: every constant of a certificate is rounded outward.
 
-Almost all of them are sums and products of nonnegative numbers, at most some 1e5 of them, so that rounding changes them
+Almost all constants are sums and products of nonnegative numbers, at most about 1e5 of them, so rounding changes them
 by a relative 1e5 x 1.1e-16 at worst. Moving the result by a relative 1e-9 more than covers that. Eigenvalues of
-symmetric matrices come with an error that is small against the largest one, which is subtracted from the smallest.
+symmetric matrices have an error that is small relative to the largest one; it is subtracted from the smallest.
 """
 
 import math
@@ -11,26 +11,26 @@ import numpy as np
 from jaxtyping import Float
 
 _MARGIN = 1e-9
-_EIGENVALUE_ERROR = 1e-12  # relative to the largest; LAPACK's own is below 1e-14 times the dimension
+_EIGENVALUE_ERROR = 1e-12  # relative to the largest; the error of LAPACK is below 1e-14 times the dimension
 
 
 def up(value: float) -> float:
-    """`value` rounded up by more than any rounding error in it."""
+    """Round `value` up by more than its rounding error."""
     return math.nextafter(value + _MARGIN * abs(value), math.inf)
 
 
 def down(value: float) -> float:
-    """`value` rounded down by more than any rounding error in it."""
+    """Round `value` down by more than its rounding error."""
     return math.nextafter(value - _MARGIN * abs(value), -math.inf)
 
 
 def wider(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Nonnegative numbers, each rounded up."""
+    """Round nonnegative numbers up."""
     return values * (1 + _MARGIN)
 
 
 def narrower(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Nonnegative numbers, each rounded down."""
+    """Round nonnegative numbers down."""
     return values * (1 - _MARGIN)
 
 
@@ -42,5 +42,5 @@ def eigenvalue_range(matrix: Float[np.ndarray, "d d"]) -> tuple[float, float]:
 
 
 def norm(matrix: Float[np.ndarray, "a b"]) -> float:
-    """An upper bound of the spectral norm."""
+    """Upper bound of the spectral norm."""
     return up(float(np.linalg.norm(matrix, 2)))

@@ -1,4 +1,4 @@
-"""The growth of every surrogate that a proposition is about."""
+"""The growth of every surrogate that is covered by a proposition."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ NoiseLevels = Float[np.ndarray, " levels"]
 
 
 def surrogate_growths(surrogate: Any, frame: Frame, origin: Origin, noise_levels: NoiseLevels) -> list[Growth]:
-    """The growth of a surrogate at each noise level, around `origin`. Raises `NotCovered` where there is no proof."""
+    """The growth of a surrogate at each noise level, around `origin`. Raises `NotCovered` if there is no proof."""
     growths = GROWTHS.get(type(surrogate))
     if growths is None:
         raise _unknown(surrogate)
@@ -61,7 +61,7 @@ GROWTHS: dict[type, Callable[[Any, Frame, Origin, NoiseLevels], list[Growth]]] =
     NoisyFlow: _of_noisy_flow,
     SbiMixture: _of_sbi_mixture,
 }
-"""From a surrogate, the frame, the robust location and the noise levels to the growth at each of them.
+"""Functions from a surrogate, the frame, the robust location and the noise levels to the growth at each level.
 
 Types are looked up exactly, since a subclass may behave differently.
 """

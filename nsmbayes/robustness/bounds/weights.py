@@ -1,4 +1,4 @@
-"""Which growth a weight bounds: suprema over the distance r of powers of w times powers of a + b r."""
+"""Bounds of weights: suprema over the distance r of powers of w times powers of a + b r."""
 
 import math
 from collections.abc import Callable
@@ -16,11 +16,11 @@ class WeightBounds(NamedTuple):
     """Bounds of a radial weight w(r) with w(0) = 1, r the Mahalanobis distance."""
 
     radius: float
-    """w = 1 up to here."""
+    """w = 1 up to this distance."""
     zeta: float
     """Beyond it w = (1 + t^2)^(-1/zeta), t = r - radius. 0 for a squared exponential, infinite for a constant."""
     lengthscale: float
-    """Of the squared exponential."""
+    """Length-scale of the squared exponential."""
 
     @property
     def decay(self) -> float:
@@ -36,7 +36,7 @@ class WeightBounds(NamedTuple):
         return wider((1 + np.maximum(r - self.radius, 0) ** 2) ** (-1 / self.zeta))
 
     def bounds_growth(self, exponent: float, degree: int) -> bool:
-        """Whether w^exponent r^degree is bounded. Decided in exact arithmetic: at equality it still is."""
+        """Whether w^exponent r^degree is bounded. Decided in exact arithmetic, because it is bounded at equality."""
         if degree == 0 or self.zeta == 0:
             return True
         if math.isinf(self.zeta):
@@ -44,7 +44,7 @@ class WeightBounds(NamedTuple):
         return 2 * Fraction(exponent) >= degree * Fraction(self.zeta)
 
     def sup(self, exponent: float, degree: int, a: float, b: float, *, beyond: float = 0.0) -> float:
-        """sup over r >= `beyond` of w^exponent (a + b r)^degree, for a, b >= 0; infinite if there is none."""
+        """sup over r >= `beyond` of w^exponent (a + b r)^degree, for a, b >= 0; infinite if it is unbounded."""
         if degree == 0 or b == 0:
             held = 1.0 if beyond <= self.radius else float(self.value(np.array(beyond))) ** exponent
             return up(held * a**degree) if degree else held
@@ -53,12 +53,12 @@ class WeightBounds(NamedTuple):
         return up(self._sup_of_line(exponent / degree, a, b, beyond) ** degree)
 
     def _sup_of_line(self, exponent: float, a: float, b: float, beyond: float) -> float:
-        """sup of w^exponent (a + b r), at the zero of its derivative; that is its only one, so beyond it it falls."""
+        """sup of w^exponent (a + b r), at the only zero of its derivative, beyond which the function decreases."""
         if self.zeta == 0:  # b r^2 + a r = b l^2 / exponent
             square = self.lengthscale**2 / exponent
             r = max(beyond, 2 * b * square / (a + math.sqrt(a**2 + 4 * b**2 * square)))
             return (a + b * r) * math.exp(-0.5 * min(r**2 / square, 1000))
-        a += b * self.radius  # on the plateau the line is largest at its edge
+        a += b * self.radius  # on the plateau, the line is largest at the edge
         power = 2 * exponent / self.zeta  # of (1 + t^2)^(-power / 2)
         if power <= 1:
             t = beyond - self.radius
@@ -112,7 +112,7 @@ WEIGHT_BOUNDS: dict[type[Weight], Callable[[Any], WeightBounds]] = {
     SquaredExponential: lambda weight: WeightBounds(0.0, 0.0, weight.lengthscale),
     Constant: lambda _: WeightBounds(0.0, math.inf, 0.0),
 }
-"""From a weight to its bounds. Types are looked up exactly, since a subclass may behave differently."""
+"""Functions from a weight to its bounds. Types are looked up exactly, since a subclass may behave differently."""
 
 
 def weight_bounds(weight: Weight) -> WeightBounds | None:

@@ -1,4 +1,4 @@
-"""Networks that only the baselines have."""
+"""Networks of the baselines."""
 
 from nsmbayes.methods.baselines.networks.cost_network import CostNetwork as CostNetwork
 from nsmbayes.methods.baselines.networks.cost_network import init_cost_network as init_cost_network

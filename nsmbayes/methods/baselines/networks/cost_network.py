@@ -1,4 +1,4 @@
-"""A network for the distance between what theta simulates and a data set."""
+"""A network that predicts the distance between simulations at theta and a data set."""
 
 import equinox as eqx
 import jax
@@ -18,10 +18,10 @@ class CostNetwork(eqx.Module):
     last: eqx.nn.Linear
     scale_x: Standardiser
     scale_theta: Standardiser
-    unit: Standardiser  # of the distance: a plain array would be trained
+    unit: Standardiser  # unit of the distance; a plain array would be trained
 
     def summary(self, x: Float[Array, "n d_x"]) -> Float[Array, " k"]:
-        """What the network keeps of a data set."""
+        """The network's summary of a data set."""
         return self.embedding(self.scale_x(x))
 
     def cost(self, theta: Float[Array, " d_theta"], summary: Float[Array, " k"]) -> Float[Array, ""]:
@@ -46,7 +46,7 @@ def init_cost_network(
     hidden: int,
     blocks: int,
 ) -> CostNetwork:
-    """An untrained network.
+    """Build an untrained network.
 
     Args:
         key: for the weights.

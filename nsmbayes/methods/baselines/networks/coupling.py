@@ -16,8 +16,8 @@ _FLOOR = 0.01
 class CouplingFlow(eqx.Module):
     """log q(s | theta) in standardised coordinates: each layer shifts and scales one half of s given the other.
 
-    theta is bounded smoothly before the network sees it, so that nothing extrapolates. A single statistic has no other
-    half, and its density is a conditional Gaussian.
+    theta is bounded smoothly at the input of the network, to prevent extrapolation. A single statistic has no other
+    half: its density is a conditional Gaussian.
     """
 
     transform: Any  # a flowjax bijection from z to u
@@ -32,7 +32,7 @@ class CouplingFlow(eqx.Module):
 def init_coupling_flow(
     key: PRNGKeyArray, scale_x: Standardiser, scale_theta: Standardiser, *, layers: int, hidden: int
 ) -> CouplingFlow:
-    """An untrained flow, close to a standard normal in standardised statistics."""
+    """Build an untrained flow, close to a standard normal in standardised statistics."""
     d, d_theta = len(scale_x.scale), len(scale_theta.scale)
     if d == 1:
         transform = affine_autoregressive(

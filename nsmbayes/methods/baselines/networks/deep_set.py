@@ -1,4 +1,4 @@
-"""A network for data sets of independent observations, blind to their order."""
+"""A permutation-invariant network for data sets of independent observations."""
 
 import equinox as eqx
 import jax

@@ -29,11 +29,11 @@ class PosteriorFlow(eqx.Module):
         return flow_log_prob(self.transform, t, summary)
 
     def training_loss(self, t: Float[Array, " d_theta"], z: Float[Array, "n d_x"]) -> Float[Array, ""]:
-        """What training minimises on average."""
+        """The training loss of one data set."""
         return -self.network_log_prob(t, self.embedding(z))
 
     def sample(self, key: PRNGKeyArray, x: Float[Array, "n d_x"], count: int) -> Float[Array, "count d_theta"]:
-        """Independent draws of theta given a data set."""
+        """Draw theta independently given a data set."""
         summary = self.embedding(self.scale_x(x))
         u = jax.random.normal(key, (count, len(self.scale_theta.scale)), summary.dtype)
         t = jax.vmap(lambda v: self.transform.inverse(v, summary))(u)
@@ -50,7 +50,7 @@ def init_posterior_flow(
     transforms: int,
     hidden: int,
 ) -> PosteriorFlow:
-    """An untrained flow, close to the standard normal in standardised parameters."""
+    """Build an untrained flow, close to the standard normal in standardised parameters."""
     key_embedding, key_flow = jax.random.split(key)
     return PosteriorFlow(
         embedding=DeepSet(key_embedding, len(scale_x.scale), hidden=embedding_hidden, outputs=summaries),
