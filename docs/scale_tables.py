@@ -68,8 +68,8 @@ def _trace_cells(rows: list[dict[str, Any]]) -> list[str]:
 _SCALES: dict[str, tuple[str, list[str], Callable[[list[dict[str, Any]]], list[str]]]] = {
     "gaussian": (
         "A Gaussian location with as many parameters as columns, 100 observations of which 10 % lie 40 robust standard "
-        "deviations away, compared with the exact posterior given the other 90 %. The error of the mean is in exact standard "
-        "deviations (root mean square over the parameters; in brackets the worst data set).",
+        "deviations away, compared with the exact posterior given the other 90 %. The error of the mean is in exact "
+        "standard deviations (root mean square over the parameters; in brackets the worst data set).",
         ["d", "data sets", "means off", "worst parameter of all", "sds, relative", "covered"],
         _gaussian_cells,
     ),

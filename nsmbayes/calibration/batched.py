@@ -1,7 +1,7 @@
 """Calibration of many data sets of one column by `PathCalibration`: the same steps as one compiled program.
 
-A data set counts at lattice points, and a resample counts something else there. So the losses of all resamples at all
-draws are one product of matrices, and a GPU judges hundreds of data sets at once.
+The loss of a data set is a sum over lattice points, and that of a bootstrap resample has other weights there. So the
+losses of all resamples at all draws are one product of matrices, and a GPU calibrates hundreds of data sets at once.
 """
 
 from typing import Any, NamedTuple
@@ -22,9 +22,10 @@ from nsmbayes.samplers.compiled import Sampled, row_of
 from nsmbayes.samplers.target import Target
 from nsmbayes.weights import Weight
 
-_AT_ONCE, _AT_ONCE_ON_GPU = 1, 64  # parameters at which losses are computed together
+_AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters at which losses are computed together; on a processor one by one
 _SHARED = 4  # arguments of all data sets
 _SETS_ON_GPU = 64  # data sets that are judged together
+_DRAWS = 64  # draws of which losses of resamples are computed together
 _RIDGE = 1e-10  # in units of the variance of all draws: a few draws that carry all the weight have no covariance
 
 
@@ -81,7 +82,10 @@ def calibrate_many(
             blocks[-1] = np.minimum(np.arange(blocks[-1].start, blocks[-1].stop), k - 1)
         parts = call_each(_judge_stacked, [row_of((targets, *own), every, block) for block in blocks], axes, *shared)
         found = [one for part in parts for one in zip(*part, strict=True)][:k]
-    tried = [(betas[-1:], first[None]) if first >= calibration.target else (betas, rest) for first, rest in found]
+    tried = [
+        (betas[-1:], first[None]) if first >= calibration.target else (betas[lowest:], rest[lowest:])
+        for first, rest, lowest in found
+    ]
     return [calibration.result(*each, *choose(*each, calibration.target)) for each in tried]
 
 
@@ -109,37 +113,63 @@ def _judge(
     betas: Float[Array, " grid"],
     level: Float[Array, ""],
     least: Float[Array, ""],
-    at_once: int,
-) -> tuple[Float[Array, ""], Float[Array, " grid"]]:
-    """The coverage at the largest rate, and at all rates where that does not meet the target; NaN if not judged."""
+    at_once: int | None,
+) -> tuple[Float[Array, ""], Float[Array, " grid"], Int[Array, ""]]:
+    """The coverage at the largest rate; where it misses the target, at lower rates down to the first that meets it.
+
+    Also the number of the lowest rate that was tried. Coverage is NaN where it cannot be judged.
+    """
     loss: Any = target.loss
-    shares = resample_shares(loss, y, overall, counts[which].astype(y.dtype))
+    excess = (resample_shares(loss, y, overall, counts[which].astype(y.dtype)) - 1).astype(jnp.float32)
 
     def at_points(u: Float[Array, " d"]) -> Float[Array, " points"]:
         found = loss.at_points(target.prior.constrain(u)).ravel()
         return jnp.where(jnp.isfinite(found), found, 0.0)
 
-    def resampled(u: Float[Array, "draws d"]) -> tuple[Array, Array]:
-        points = jax.lax.map(at_points, u, batch_size=at_once)
-        return points.sum(axis=1), shares @ points.T
+    centre = at_points(reference)
+
+    def changes(u: Float[Array, "draws d"], used: Int[Array, ""] | int) -> Float[Array, "resamples draws"]:
+        """What the losses of resamples are above that of the data, up to a constant for each, at the used draws.
+
+        In single precision: these are differences of a few nats, and 1e-4 of that does not matter.
+        """
+        padded = jnp.pad(u, ((0, -len(u) % _DRAWS), (0, 0)))
+
+        def some(block, found):
+            start = block * _DRAWS
+            mine = jax.lax.dynamic_slice_in_dim(padded, start, _DRAWS)
+            points = jax.lax.map(at_points, mine, batch_size=at_once) - centre
+            product = (excess @ points.astype(jnp.float32).T).astype(y.dtype)
+            return jax.lax.dynamic_update_slice_in_dim(found, product, start, axis=1)
+
+        nothing = jnp.zeros((len(excess), len(padded)), y.dtype)
+        return jax.lax.fori_loop(0, -(-used // _DRAWS), some, nothing)[:, : len(u)]
 
     def coverage(u, log_weights, reference):
         found, ess = reweighted_coverage(u, log_weights, reference, level)
         return jnp.where(ess * len(u) >= least, found, jnp.nan)
 
-    full, each = resampled(judged)
-    first = coverage(judged, -betas[-1] * (each - full), reference)
+    first = coverage(judged, -betas[-1] * changes(judged, len(judged)), reference)
 
     def path():
-        of_visited = resampled(visited)[1]
+        used = (jnp.isfinite(relative) * jnp.arange(1, len(relative) + 1)).max()
+        resampled = losses + changes(visited, used)
 
-        def at(beta):
+        def lower(state):
+            found, lowest = state
+            beta = betas[lowest - 1]
             reference = jax.nn.softmax(-beta * losses - relative) @ visited
-            return coverage(visited, -beta * of_visited - relative, reference)
+            return found.at[lowest - 1].set(coverage(visited, -beta * resampled - relative, reference)), lowest - 1
 
-        return jax.lax.map(at, betas)
+        def go_on(state):
+            found, lowest = state
+            met = found[jnp.minimum(lowest, len(betas) - 1)] >= level
+            return (lowest > 0) & ~met
 
-    return first, jax.lax.cond(first >= level, lambda: jnp.full_like(betas, jnp.nan), path)
+        return jax.lax.while_loop(go_on, lower, (nothing, jnp.asarray(len(betas))))
+
+    nothing = jnp.full_like(betas, jnp.nan)
+    return first, *jax.lax.cond(first >= level, lambda: (nothing, jnp.asarray(len(betas) - 1)), path)
 
 
 def resample_shares(

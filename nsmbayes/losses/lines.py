@@ -79,6 +79,22 @@ class LineLosses(NamedTuple):
         cut = [part[some, :most] for part in parts]
         return LineLosses(LineLoss(density, Frame(*(a[some] for a in frame)), *cut), rows)
 
+    def split(self, kept: Bool[np.ndarray, "sets rows points"]) -> tuple["LineLosses", "LineLosses"]:
+        """The losses at the points to keep, in no more rows than these need, and those at all other points."""
+        loss, shape = self.stacked, (len(self), -1)
+        levels, level = np.unique(loss.h, return_inverse=True)
+        level = np.repeat(level.reshape(shape), ROW, axis=1)
+        places, there, rows = _in_rows(level, kept.reshape(shape))
+        y, on_squares, on_scores = (
+            np.take_along_axis(np.asarray(part).reshape(shape), places, axis=1).reshape(len(self), -1, ROW)
+            for part in (loss.y, loss.on_squares, loss.on_scores)
+        )
+        there = there.reshape(y.shape)
+        h = levels[np.take_along_axis(level, places, axis=1)[:, ::ROW]]
+        some = LineLoss(loss.density, loss.frame, h, y, there * on_squares, there * on_scores)
+        others = dataclasses.replace(loss, on_squares=~kept * loss.on_squares, on_scores=~kept * loss.on_scores)
+        return LineLosses(some, rows), LineLosses(others, self.rows)
+
 
 class Whitened(NamedTuple):
     """The observations of several data sets of one column below one another, each in units of its own scale."""
@@ -122,7 +138,8 @@ def line_losses(density: MixtureDensity, weight: Weight, noise_levels: tuple[flo
     lattices = _Lattices.of(np.asarray(noise_levels), data.clipped, own, data.overall(weight), len(data.sizes))
     some = _padded(lattices.y), _padded(lattices.h)
     w2, gradient = (np.asarray(part)[: len(lattices.y)] for part in _squared(weight, *map(jnp.asarray, some)))
-    places, there, rows = _in_rows(np.searchsorted(lattices.h, noise_levels), lattices.counts)
+    level = np.searchsorted(np.asarray(noise_levels), lattices.h)
+    places, there, rows = _in_rows(np.broadcast_to(level, lattices.counts.shape), lattices.counts != 0)
     counts = np.where(there, np.take_along_axis(lattices.counts, places.reshape(len(places), -1), 1), 0.0)
     shape = (len(places), -1, ROW)
     places, counts = places.reshape(shape), counts.reshape(shape)
@@ -140,28 +157,27 @@ def _whole_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def _in_rows(
-    starts: Int[np.ndarray, " levels"], counts: Float[np.ndarray, "sets points"]
-) -> tuple[Int[np.ndarray, "sets places"], Bool[np.ndarray, "sets places"], Int[np.ndarray, " sets"]]:
-    """Places of the points that count, in rows of one level each; which are no repeats; how many rows each set has.
+    level: Int[np.ndarray, "sets places"], used: Bool[np.ndarray, "sets places"]
+) -> tuple[Int[np.ndarray, "sets more_places"], Bool[np.ndarray, "sets more_places"], Int[np.ndarray, " sets"]]:
+    """The used places of each set in rows of one level each; which of these are no repeats; how many rows each set has.
 
-    The points of a level are those from its start to the next one. Rows are filled up with repeats of a last point.
+    The level must not decrease from one place of a set to the next. Rows are filled up with repeats of a last place.
     """
-    sets, levels = len(counts), len(starts)
-    of_set, used = np.nonzero(counts)
-    level = np.searchsorted(starts, used, side="right") - 1
-    group = of_set * levels + level
+    sets, levels = len(used), int(level.max()) + 1
+    of_set, found = np.nonzero(used)
+    group = of_set * levels + level[of_set, found]
     sizes = np.bincount(group, minlength=sets * levels)
     lengths = (-(-sizes // ROW) * ROW).reshape(sets, levels)
-    rows = _whole_rows(lengths.sum(axis=1) // ROW)
+    rows = np.maximum(_whole_rows(lengths.sum(axis=1) // ROW), _whole_rows(np.ones(sets, int)))
     width = int(rows.max()) * ROW
     begins = np.cumsum(lengths, axis=1) - lengths + width * np.arange(sets)[:, None]
     first = np.cumsum(sizes) - sizes
-    target = begins.ravel()[group] + np.arange(len(used)) - first[group]
+    target = begins.ravel()[group] + np.arange(len(found)) - first[group]
     places, there = np.zeros(sets * width, int), np.zeros(sets * width, bool)
-    last = used[np.maximum(first + sizes, 1) - 1].reshape(sets, levels)
+    last = found[np.maximum(first + sizes, 1) - 1].reshape(sets, levels)
     lengths[:, -1] += width - lengths.sum(axis=1)
     places[:] = np.repeat(last.ravel(), lengths.ravel())
-    places[target], there[target] = used, True
+    places[target], there[target] = found, True
     return places.reshape(sets, width), there.reshape(sets, width), rows
 
 

@@ -30,11 +30,7 @@ from nsmbayes.posteriors import GeneralisedPosterior, PosteriorBatch, SampledPos
 from nsmbayes.posteriors.base import Provenance
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import AdaptiveSampler, Draws, Target, diagnose
-from nsmbayes.samplers.compiled import (
-    Effort,
-    Sampled,
-    visited_weights,
-)
+from nsmbayes.samplers.compiled import Effort, Sampled, visited_weights
 from nsmbayes.samplers.independence import FEW
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight, Weighting

@@ -3,16 +3,19 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from nsmbayes._internal.parallel import on_processor
+from nsmbayes._internal.parallel import call_each, on_processor
 from nsmbayes._internal.precision import double_precision
-from nsmbayes.losses.lines import LineLosses, Whitened, line_losses
+from nsmbayes.losses.lines import LineLoss, LineLosses, Whitened, line_losses
 from nsmbayes.methods.pool import Pool
-from nsmbayes.priors import UnconstrainedPrior
+from nsmbayes.priors import UnconstrainedPrior, constrain_rows
 from nsmbayes.samplers import Target
-from nsmbayes.samplers.compiled import Effort, Sampled, Start, accepted_again, reweighted_starts, sample_many
+from nsmbayes.samplers.compiled import Effort, Sampled, Start, accepted_again, reweighted_starts, row_of, sample_many
+from nsmbayes.samplers.summaries import ACCEPTED
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight
 
@@ -21,6 +24,8 @@ _BLOCKS = 2  # so many large ones, or more, keep a GPU busy while others are pre
 _ENOUGH, _LEAST = 0.25, 0.1  # effective share of the draws below which they are drawn again, and which is no posterior
 _AGAIN = 1 << 40  # added to seeds where chains accept other proposals
 _WIDER = 1.5  # than what was found is the start of another attempt
+_CHECKED = 16  # parameters at which it is decided which points are left out, and draws that check this
+_NEGLIGIBLE = 5e-3  # nats that all points which are left out add to a loss, at most
 _ON_GPU = {"stage": 192, "stages": 6}  # all data sets have as many stages there: fewer, and larger
 _THOROUGH = {"stage": 288, "stages": 4, "components": 5}  # a third attempt, which is cheap on a GPU
 
@@ -46,6 +51,8 @@ class LineTargets(NamedTuple):
     weight: Weight
     data: Whitened
     losses: LineLosses
+    left_out: LineLosses
+    """What the points that are left out of `losses` would add: next to nothing, see `_matter`."""
     starts: Start
     effort: Effort
     seed: int
@@ -67,7 +74,10 @@ class LineTargets(NamedTuple):
         data = Whitened.of(x, location, np.array([np.asarray(one.factor).item() for one in centres]))
         effort = effort if on_processor() else effort._replace(**_ON_GPU)
         starts = pool.starts(x, data.counts(weight), seed, _room(len(x)))
-        return cls(prior, weight, data, line_losses(pool.density, weight, noise_levels, data), starts, effort, seed)
+        every = line_losses(pool.density, weight, noise_levels, data)
+        near = starts.draws(_CHECKED, np.random.default_rng(seed))
+        losses, left_out = every.split(_matter(_over_points(every, constrain_rows(prior, near)).largest))
+        return cls(prior, weight, data, losses, left_out, starts, effort, seed)
 
     @double_precision
     def sample(
@@ -99,7 +109,15 @@ class LineTargets(NamedTuple):
             worth[todo[better]] = now[better]
             if better.any():
                 kept = kept.replaced(todo[better], latest.only(better))
-        return kept, worth >= _LEAST
+        return kept, (worth >= _LEAST) & (self.error(kept.positions, betas) <= ACCEPTED)
+
+    def error(
+        self, positions: Float[np.ndarray, "k chains draws d"], betas: Float[np.ndarray, " k"]
+    ) -> Float[np.ndarray, " k"]:
+        """The standard deviation, over draws of each posterior, of what its log density lacks."""
+        draws = positions.reshape(len(positions), -1, positions.shape[-1])
+        some = draws[:, np.linspace(0, draws.shape[1] - 1, _CHECKED).astype(int)]
+        return betas * _over_points(self.left_out, constrain_rows(self.prior, some)).total.std(axis=1)
 
     def _worth(self, drawn: Sampled) -> Float[np.ndarray, " k"]:
         """The effective share of the draws; nothing where the sampler has not arrived."""
@@ -144,3 +162,45 @@ class LineTargets(NamedTuple):
         size = _room(len(some))
         for start in range(0, len(some), size):
             yield np.minimum(np.arange(start, start + size), len(some) - 1)
+
+
+class _OverPoints(NamedTuple):
+    """What the points add to the loss of a data set, at some parameters."""
+
+    largest: Float[Any, "*sets rows points"]
+    """What each adds at the parameter at which its size is largest."""
+    total: Float[Any, "*sets t"]
+    """The sum over points."""
+
+
+def _over_points(losses: LineLosses, theta: Float[np.ndarray, "sets t d_theta"]) -> _OverPoints:
+    """That of every data set, at parameters of each."""
+    every = (losses.axes, 0)
+    if on_processor():
+        arguments = [row_of((losses.stacked, theta), every, i) for i in range(len(losses))]
+        return _OverPoints(*map(np.stack, zip(*call_each(_of_one, arguments), strict=True)))
+    return call_each(_of_each, [(losses.stacked, theta)], every)[0]
+
+
+def _of_one(loss: LineLoss, theta: Float[Array, "t d_theta"]) -> _OverPoints:
+    values = jax.vmap(loss.at_points)(theta)
+    sizes = jnp.where(jnp.isfinite(values), jnp.abs(values), jnp.inf)
+    return _OverPoints(sizes.max(axis=0), values.sum(axis=(1, 2)))
+
+
+def _of_each(loss, theta, every):
+    return jax.vmap(_of_one, in_axes=every)(loss, theta)
+
+
+def _matter(largest: Float[np.ndarray, "sets rows points"]) -> Bool[np.ndarray, "sets rows points"]:
+    """All points but those that together add a negligible number to the loss, at any of the parameters.
+
+    About half of the points are left out: those far from the bulk, or far from the observations that count there.
+    """
+    flat = largest.reshape(len(largest), -1)
+    order = flat.argsort(axis=1)
+    needed = np.take_along_axis(flat, order, axis=1).cumsum(axis=1) > _NEGLIGIBLE
+    needed[:, -1] = True
+    kept = np.empty_like(needed)
+    np.put_along_axis(kept, order, needed, axis=1)
+    return kept.reshape(largest.shape)

@@ -23,7 +23,7 @@ _COLDEST = 1e-9
 _ENOUGH, _GOOD = 0.12, 0.5  # effective share of a stage that a tempered posterior must have, and at which to stop
 _ARRIVED = 2  # stages at the posterior itself, at least
 _ACCEPTING = 3  # the number of the random numbers by which chains accept
-_AT_ONCE, _AT_ONCE_ON_GPU = 1, 64  # parameters whose losses are computed together
+_AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters whose losses are computed together; on a processor one by one
 
 
 class Effort(NamedTuple):
@@ -45,6 +45,11 @@ class Start(NamedTuple):
 
     mean: Float[np.ndarray, "*k d"]
     covariance: Float[np.ndarray, "*k d d"]
+
+    def draws(self, size: int, rng: np.random.Generator) -> Float[np.ndarray, "*k size d"]:
+        """Normal ones with this mean and covariance."""
+        z = rng.standard_normal((*self.mean.shape[:-1], size, self.mean.shape[-1]))
+        return self.mean[..., None, :] + z @ np.linalg.cholesky(self.covariance).swapaxes(-1, -2)
 
 
 class Sampled(NamedTuple):
@@ -156,7 +161,7 @@ class _State(NamedTuple):
     share: Float[Array, ""]
 
 
-def _sample(target: Target, mean: Array, covariance: Array, key: Array, effort: Effort, at_once: int) -> Sampled:
+def _sample(target: Target, mean: Array, covariance: Array, key: Array, effort: Effort, at_once: int | None) -> Sampled:
     """Draws of one target."""
     beta = jnp.asarray(target.beta)
     d, S, N = len(mean), effort.stages, effort.stage

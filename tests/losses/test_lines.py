@@ -47,3 +47,18 @@ def test_a_loss_is_that_of_the_data_set_alone(monkeypatch):
     for counts, setting, x in zip(data.counts(weight), settings, sets, strict=True):
         overall = np.asarray(overall_many(weight, setting.weighting.centre, jnp.asarray(x)))
         np.testing.assert_allclose(counts, overall * setting.weighting.at(x) ** 2, rtol=1e-9)
+
+
+@double_precision
+def test_a_loss_is_split_into_some_points_and_the_others():
+    data = Whitened.of([skewed_data(1, n, seed=n) for n in (20, 200)], np.zeros(2), np.ones(2))
+    every = line_losses(skewed(1), PlateauIMQ(radius=2.0, zeta=1.0), DEFAULT_NOISE_LEVELS, data)
+    kept = np.random.default_rng(0).random(every.stacked.y.shape) < 0.3
+    kept[1, :2] = False  # no point of the lowest level
+    some, others = every.split(kept)
+    assert (some.rows < every.rows).all()
+    theta = jnp.array([0.5, -0.7])
+    for i in range(2):
+        whole, part, rest = (row_of(each.stacked, each.axes, i) for each in (every, some, others))
+        np.testing.assert_allclose(part(theta), whole.at_points(theta)[kept[i]].sum(), rtol=1e-10)
+        np.testing.assert_allclose(part(theta) + rest(theta), whole(theta), rtol=1e-10)
