@@ -130,8 +130,7 @@ def test_points_that_hardly_matter_are_left_out(monkeypatch):
     lines = lines_of(sets())
     drawn, arrived = lines.sample(np.ones(3))
     assert arrived.all()
-    points = [(np.abs(each.stacked.on_squares) > 0).sum(axis=(1, 2)) for each in (lines.losses, lines.left_out)]
-    assert (points[1] > 0.2 * points[0]).all()
+    assert ((lines.left_out.stacked.on_squares != 0).sum(axis=(1, 2)) > 15).all()
     for i, x in enumerate(sets()):
         exact, used = setting_of(x).loss(x), row_of(lines.losses.stacked, lines.losses.axes, i)
         off = [float(used(theta) - exact(theta)) for theta in jnp.asarray(drawn.positions[i, 0, ::50])]
