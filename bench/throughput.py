@@ -35,7 +35,7 @@ def run(
     sets_on_gpu: Sequence[int] = (1_000, 8_000),
     n: int = 100,
     draws: Sequence[int] = (500, 125),
-    calibrated: Sequence[int] = (200,),
+    calibrated: Sequence[int] = (1_000,),
     calibrated_on_gpu: Sequence[int] = (1_000, 4_000),
     repeats: int = 3,
 ) -> list[Row]:

@@ -109,7 +109,7 @@ class Suspects(NamedTuple):
         several = int((values < _KEPT).sum())
         said = f"{several:,} of {len(values):,} observations are more than the model explains and count less than half."
         if not several:
-            said = "No observation is distrusted for the number of those like it."
+            said = "No group of similar observations is larger than the model explains."
         if self.wider > _NOTABLE:
             said += (
                 f" Which observations are outliers is uncertain: that is worth {self.wider - 1:.0%} more variance, "

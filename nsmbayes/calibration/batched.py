@@ -139,8 +139,8 @@ def _judge(
             start = block * _DRAWS
             mine = jax.lax.dynamic_slice_in_dim(padded, start, _DRAWS)
             points = jax.lax.map(at_points, mine, batch_size=at_once) - centre
-            product = (excess @ points.astype(jnp.float32).T).astype(y.dtype)
-            return jax.lax.dynamic_update_slice_in_dim(found, product, start, axis=1)
+            product = jnp.matmul(excess, points.astype(jnp.float32).T, precision="highest")
+            return jax.lax.dynamic_update_slice_in_dim(found, product.astype(y.dtype), start, axis=1)
 
         nothing = jnp.zeros((len(excess), len(padded)), y.dtype)
         return jax.lax.fori_loop(0, -(-used // _DRAWS), some, nothing)[:, : len(u)]

@@ -39,7 +39,7 @@ class Coverage(NamedTuple):
         """Whether the level lies in the interval, below or above it, in words."""
         if self.low <= self.level <= self.high:
             return "as stated"
-        return "too seldom" if self.high < self.level else "more often than stated"
+        return "too rarely" if self.high < self.level else "more often than stated"
 
 
 class Curve(NamedTuple):

@@ -156,7 +156,7 @@ def judge(posterior: Posterior, simulator: Any = None, *, seed: int = 0) -> Verd
         outcome = Outcome.WRONG
         reason = (
             f"{len(low):,} of {posterior.n:,} rows have a weight below {LOW_WEIGHT}, and {found.low.mean():.0%} would "
-            f"if the simulator were right: so many are no outliers. {reason}"
+            f"if the simulator were right: so many are not outliers. {reason}"
         )
     elif outcome is Outcome.CONSISTENT and len(low) / posterior.n > expected:
         outcome = Outcome.CONSISTENT_BUT

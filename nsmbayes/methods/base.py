@@ -16,9 +16,6 @@ from nsmbayes.priors import as_prior
 from nsmbayes.robustness import certify
 from nsmbayes.training import Stopped, TrainingHistory
 
-_FEWEST_HELD_OUT = 20  # fewer held-out simulations are not informative
-_UNSEEN = 0.05  # warn if a larger fraction of the prior is outside the range of the simulations
-
 
 class Method(Sheltered, ABC):
     """Base class of all methods: given a prior, a method builds a posterior from observations."""

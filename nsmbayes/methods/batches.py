@@ -1,4 +1,4 @@
-"""Posteriors of very many data sets of one column: every step for many of them at once."""
+"""Posteriors of very many data sets of one column: every step processes many of them at once."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,11 +35,11 @@ from nsmbayes.samplers.independence import FEW
 from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight, Weighting
 
-_MANY = 8  # data sets: fewer are not worth the compilation
+_MANY = 8  # data sets; for fewer the compilation takes longer than it saves
 
 
 def can_batch(datasets: Sequence[Any], d_x: int, dim: int, sampler: Any, calibration: Any) -> bool:
-    """Whether many data sets can be sampled, and calibrated, by one program."""
+    """Whether one compiled program can sample and calibrate all data sets."""
     largest = max(np.shape(each)[0] if np.ndim(each) else 0 for each in datasets)
     by_means = isinstance(calibration, PathCalibration) and calibration.reference == "posterior-mean"
     return (
@@ -53,7 +53,7 @@ def can_batch(datasets: Sequence[Any], d_x: int, dim: int, sampler: Any, calibra
 
 
 def warn_of_outside(x: list[Float[np.ndarray, "_ d_x"]], x_range: Float[np.ndarray, "2 d_x"]) -> None:
-    """Warn of observations beyond the range of the simulations, once for all data sets."""
+    """Warn of observations outside the range of the simulations, once for all data sets."""
     rows, own = np.concatenate(x), np.repeat(np.arange(len(x)), [len(each) for each in x])
     outside = ((rows < x_range[0]) | (rows > x_range[1])).any(axis=1)
     if outside.any():
@@ -65,7 +65,7 @@ def warn_of_outside(x: list[Float[np.ndarray, "_ d_x"]], x_range: Float[np.ndarr
 
 @contextmanager
 def data_set(number: int) -> Iterator[None]:
-    """Errors about a data set say which one it is."""
+    """Add the number of the data set to an `InputError`."""
     try:
         yield
     except InputError as error:
@@ -73,26 +73,27 @@ def data_set(number: int) -> Iterator[None]:
 
 
 class Block(NamedTuple):
-    """Some data sets, as the loss has them, with location and scatter."""
+    """Several data sets with their location and scatter."""
 
     number: int
-    """Of the first one."""
+    """The number of the first data set."""
     x: list[Float[np.ndarray, "_ 1"]]
     used: list[Float[np.ndarray, "_ 1"]]
+    """The observations in the loss: dequantised, and distant ones pulled in."""
     centres: list[LocationScatter]
 
 
 class Part(NamedTuple):
-    """One data set, and what was found of its posterior."""
+    """One data set and its posterior."""
 
     x: Float[np.ndarray, "n 1"]
     used: Float[np.ndarray, "n 1"]
-    """As the loss has them."""
+    """The observations in the loss."""
     centre: LocationScatter
     calibration: CalibrationResult | None
     check: SurrogateCheck | None
     arrived: bool
-    """Whether the sampler has; draws are useless otherwise."""
+    """Whether the sampler has reached the posterior; otherwise the draws are useless."""
     positions: Float[np.ndarray, "chains draws d"]
     acceptance: Float[np.ndarray, " chains"]
     draws: Float[np.ndarray, "chains draws d"]
@@ -101,7 +102,7 @@ class Part(NamedTuple):
 
 
 class BatchRecipe(NamedTuple):
-    """What the posteriors of many data sets have in common."""
+    """The settings that the posteriors of many data sets share."""
 
     prior: UnconstrainedPrior
     pool: Pool
@@ -109,22 +110,22 @@ class BatchRecipe(NamedTuple):
     noise_levels: tuple[float, ...]
     effort: Effort
     beta: float | None
-    """The learning rate, if it is given."""
+    """The learning rate, if the user chose one."""
     calibration: PathCalibration | None
-    """How it is found, if not."""
+    """The calibration that finds it, if not."""
     test: Callable[[], SurrogateTest | None]
-    """What held-out simulations say about the surrogate."""
+    """Returns the check of the surrogate by held-out simulations."""
     provenance: Provenance
     note: str
     seed: int
 
     def parts(self, blocks: Iterable[Block]) -> Iterator[list[Part]]:
-        """The posteriors of data sets, block by block; a GPU has a few of them at once."""
+        """Compute the posteriors block by block; with a GPU, several blocks are in progress at once."""
         return map(self._sampled, blocks) if on_processor() else in_order(self._sampled, blocks)
 
     @double_precision
     def _sampled(self, block: Block) -> list[Part]:
-        """Each at its learning rate."""
+        """Sample the posteriors of one block, each at its learning rate."""
         seed = self.seed + block.number
         lines = LineTargets.of(
             self.prior, self.weight, self.noise_levels, block.used, block.centres, self.pool, self.effort, seed
@@ -145,13 +146,14 @@ class BatchRecipe(NamedTuple):
             if (betas != first).any():
                 drawn, again = lines.sample(betas, drawn)
                 arrived &= again
+        arrived &= lines.are_complete(drawn, betas)
         theta = constrain_rows(self.prior, drawn.positions)
         found = zip(arrived.tolist(), drawn.positions, drawn.acceptance, theta, betas.tolist(), strict=True)
         known = zip(block.x, block.used, block.centres, calibrations, checks, strict=True)
         return [Part(*one, *draws) for one, draws in zip(known, found, strict=True)]
 
     def collected(self, parts: list[Part], alone: Mapping[int, SampledPosterior]) -> PosteriorBatch:
-        """Posteriors that are made when they are asked for, but for those that were built alone."""
+        """Collect all posteriors in one batch; each is built on first access unless it was built alone."""
 
         def build(i: int) -> SampledPosterior:
             return alone[i] if i in alone else self._posterior(parts[i])
@@ -174,7 +176,7 @@ class BatchRecipe(NamedTuple):
         n: Int[np.ndarray, " k"],
         betas: Float[np.ndarray, " k"],
     ) -> list[SurrogateCheck | None]:
-        """What the surrogate's error adds to posteriors with these moments."""
+        """Check how much the surrogate's error adds to posteriors with these moments."""
         if len(n) == 0 or (test := self.test()) is None:
             return [None] * len(n)
         return list(test.check_many(means, covariances, n, betas[:, None, None] * covariances))
@@ -182,7 +184,7 @@ class BatchRecipe(NamedTuple):
     def _moments(
         self, drawn: Sampled, betas: Float[np.ndarray, " k"], first: float
     ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
-        """Means and covariances of the parameters: by draws at the `first` learning rate, at others by all visited."""
+        """Means and covariances: from the draws at the `first` learning rate, at others from all visited parameters."""
         means, covariances = _weighted(constrain_rows(self.prior, drawn.positions))
         other = betas != first
         if other.any():
@@ -213,7 +215,7 @@ class BatchRecipe(NamedTuple):
 def _weighted(
     theta: Float[np.ndarray, "k *draws d"], weights: Float[np.ndarray, "k m"] | None = None
 ) -> tuple[Float[np.ndarray, "k d"], Float[np.ndarray, "k d d"]]:
-    """Means, and covariances that are regular also where very few draws carry the weight."""
+    """Weighted means and covariances; the covariances are regular even if very few draws carry the weight."""
     theta = theta.reshape(len(theta), math.prod(theta.shape[1:-1]), theta.shape[-1])
     weights = np.full(theta.shape[:2], 1 / theta.shape[1]) if weights is None else weights
     means = (weights[:, None] @ theta)[:, 0]

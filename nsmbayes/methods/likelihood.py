@@ -54,7 +54,7 @@ class LikelihoodMethod(RefinableMethod):
 
     Args:
         prior: a `GaussianPrior`, an `IndependentPrior`, or a continuous distribution of numpyro, torch or scipy.
-        surrogate: "mdn", "maf", or a surrogate with your own options: `nsmbayes.MDN(...)`, `nsmbayes.MAF(...)`.
+        surrogate: "mdn", "maf", or a surrogate with options of your own, `nsmbayes.MDN(...)`, `nsmbayes.MAF(...)`.
         grid_steps: for columns of x with values on a grid (counts, days): the step of each column, 0 for a continuous
             one. Uniform noise of one step is added to simulations and observations, so that they have a density.
         scaling: scaling of x for the networks: "robust", "zscore" or "none".

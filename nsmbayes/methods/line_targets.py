@@ -1,4 +1,4 @@
-"""Posteriors of some data sets of one column as targets of one compiled sampler."""
+"""The posteriors of several data sets of one column as targets of one compiled sampler."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -21,38 +21,38 @@ from nsmbayes.weights import Weight
 
 _TOGETHER, _FEW_ON_GPU, _TOGETHER_ON_GPU = 128, 256, 1024  # data sets that are sampled at once
 _BLOCKS = 2  # so many large ones, or more, keep a GPU busy while others are prepared
-_ENOUGH, _LEAST = 0.25, 0.1  # effective share of the draws below which they are drawn again, and which is no posterior
-_AGAIN = 1 << 40  # added to seeds where chains accept other proposals
-_WIDER = 1.5  # than what was found is the start of another attempt
-_CHECKED = 16  # parameters at which it is decided which points are left out, and draws that check this
-_NEGLIGIBLE = 5e-3  # nats that all points which are left out add to a loss, at most
+_ENOUGH, _LEAST = 0.25, 0.1  # effective share of the draws below which they are drawn again, and below which they fail
+_AGAIN = 1 << 40  # added to the seeds of chains that run over known proposals
+_WIDER = 1.5  # factor of the scale of the start of another attempt
+_CHECKED = 16  # parameters by which the points to leave out are chosen, and draws by which the choice is checked
+_NEGLIGIBLE = 5e-3  # nats that all omitted points together add to a loss, at most
 _ON_GPU = {"stage": 192, "stages": 6}  # all data sets have as many stages there: fewer, and larger
 _THOROUGH = {"stage": 288, "stages": 4, "components": 5}  # a third attempt, which is cheap on a GPU
 
 
 def together(total: int) -> int:
-    """How many of all data sets should be sampled at once."""
+    """The number of data sets to sample at once, out of `total`."""
     if on_processor():
         return _TOGETHER
     return _FEW_ON_GPU if total < _BLOCKS * _TOGETHER_ON_GPU else _TOGETHER_ON_GPU
 
 
 def _room(some: int) -> int:
-    """For how many there is a program that takes some data sets."""
+    """The size of the program that takes `some` data sets."""
     if on_processor():
         return _TOGETHER
     return _FEW_ON_GPU if some <= _FEW_ON_GPU else _TOGETHER_ON_GPU
 
 
 class LineTargets(NamedTuple):
-    """Some data sets of one column, and their losses."""
+    """Several data sets of one column, their losses, and where their posteriors are, roughly."""
 
     prior: UnconstrainedPrior
     weight: Weight
     data: Whitened
     losses: LineLosses
-    left_out: LineLosses
-    """What the points that are left out of `losses` would add: next to nothing, see `_matter`."""
+    left_out: LineLosses | None
+    """The points that are left out of `losses`, see `_matter`; None if there are none."""
     starts: Start
     effort: Effort
     seed: int
@@ -69,24 +69,25 @@ class LineTargets(NamedTuple):
         effort: Effort,
         seed: int,
     ) -> "LineTargets":
-        """With their losses, and with the weighted likelihood of a part of the rows to say where posteriors are."""
+        """Compute the losses, and locate each posterior by a weighted likelihood of a part of the rows."""
         location = np.array([np.asarray(one.location).item() for one in centres])
         data = Whitened.of(x, location, np.array([np.asarray(one.factor).item() for one in centres]))
         effort = effort if on_processor() else effort._replace(**_ON_GPU)
         starts = pool.starts(x, data.counts(weight), seed, _room(len(x)))
-        every = line_losses(pool.density, weight, noise_levels, data)
-        near = starts.draws(_CHECKED, np.random.default_rng(seed))
-        losses, left_out = every.split(_matter(_over_points(every, constrain_rows(prior, near)).largest))
+        losses, left_out = line_losses(pool.density, weight, noise_levels, data), None
+        if on_processor():  # with a GPU the processor, which would choose the points, has enough to do
+            near = starts.draws(_CHECKED, np.random.default_rng(seed))
+            losses, left_out = losses.split(_matter(_over_points(losses, constrain_rows(prior, near)).largest))
         return cls(prior, weight, data, losses, left_out, starts, effort, seed)
 
     @double_precision
     def sample(
         self, betas: Float[np.ndarray, " k"], drawn: Sampled | None = None
     ) -> tuple[Sampled, Bool[np.ndarray, " k"]]:
-        """Draws of every posterior at its learning rate, and whether the sampler has arrived there.
+        """Draw from every posterior at its learning rate; also say for which of them this succeeded.
 
-        With what was `drawn` at other learning rates, from the same proposals. What has few effective draws is drawn
-        again, from what was found.
+        With `drawn`, at other learning rates, chains run over the same proposals again. Posteriors with too few
+        effective draws are sampled again, from proposals fitted to the attempt before, up to twice.
         """
         everything = np.arange(len(self.losses))
         if drawn is None:
@@ -94,7 +95,7 @@ class LineTargets(NamedTuple):
         else:
             kept = accepted_again(drawn, betas, self.seed + _AGAIN + everything)
         worth = self._worth(kept)
-        efforts = [self.effort] + [self.effort._replace(**_THOROUGH)] * (not on_processor())
+        efforts = [self.effort, self.effort if on_processor() else self.effort._replace(**_THOROUGH)]
         todo, latest = everything, kept
         for attempt, effort in enumerate(efforts, 1 if drawn is None else len(efforts) + 1):
             low = self._worth(latest) < _ENOUGH
@@ -109,33 +110,35 @@ class LineTargets(NamedTuple):
             worth[todo[better]] = now[better]
             if better.any():
                 kept = kept.replaced(todo[better], latest.only(better))
-        return kept, (worth >= _LEAST) & (self.error(kept.positions, betas) <= ACCEPTED)
+        return kept, worth >= _LEAST
 
-    def error(
-        self, positions: Float[np.ndarray, "k chains draws d"], betas: Float[np.ndarray, " k"]
-    ) -> Float[np.ndarray, " k"]:
-        """The standard deviation, over draws of each posterior, of what its log density lacks."""
-        draws = positions.reshape(len(positions), -1, positions.shape[-1])
+    @double_precision
+    def are_complete(self, drawn: Sampled, betas: Float[np.ndarray, " k"]) -> Bool[np.ndarray, " k"]:
+        """Whether the log density of each posterior, over its draws, hardly changes by the points that are left out."""
+        if self.left_out is None:
+            return np.ones(len(betas), bool)
+        draws = drawn.positions.reshape(len(betas), -1, self.prior.dim)
         some = draws[:, np.linspace(0, draws.shape[1] - 1, _CHECKED).astype(int)]
-        return betas * _over_points(self.left_out, constrain_rows(self.prior, some)).total.std(axis=1)
+        missing = betas * _over_points(self.left_out, constrain_rows(self.prior, some)).total.std(axis=1)
+        return missing <= ACCEPTED
 
     def _worth(self, drawn: Sampled) -> Float[np.ndarray, " k"]:
-        """The effective share of the draws; nothing where the sampler has not arrived."""
+        """The effective share of the draws; zero where the sampler has not reached the posterior."""
         return np.where(drawn.temperature == 1, drawn.ess / (self.effort.chains * self.effort.draws), 0.0)
 
     @property
     def axes(self) -> Any:
-        """Which arrays of `targets` have a row for each data set."""
+        """The arrays of `targets` that have a row for each data set, as `in_axes` of `jax.vmap`."""
         return Target(None, self.losses.axes, 0)  # pyright: ignore[reportArgumentType]
 
     def targets(self, some: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"]) -> Target:
-        """The posteriors of some data sets, stacked."""
+        """The posteriors of some of the data sets, stacked."""
         return Target(self.prior, self.losses.only(some).stacked, betas)
 
     def _drawn(
         self, some: Int[np.ndarray, " k"], betas: Float[np.ndarray, " k"], starts: Start, effort: Effort, seed: int
     ) -> Sampled:
-        """Draws of the posteriors of some data sets, in calls of few different shapes."""
+        """Draw from the posteriors of some of the data sets, in calls of few different shapes."""
         parts: list[tuple[np.ndarray, Sampled]] = []
         for places in self._alike(some):
             mine = some[places]
@@ -150,11 +153,11 @@ class LineTargets(NamedTuple):
         if len(parts) == 1:  # large arrays, which are not copied
             return parts[0][1].only(slice(len(some)))
         order = np.concatenate([places for places, _ in parts])
-        first = np.unique(order, return_index=True)[1]  # without those that are there to fill up
+        first = np.unique(order, return_index=True)[1]  # without the repeats that fill up a call
         return Sampled(*(np.concatenate(each)[first] for each in zip(*(found for _, found in parts), strict=True)))
 
     def _alike(self, some: Int[np.ndarray, " k"]) -> Iterator[Int[np.ndarray, " _"]]:
-        """Places of data sets with as many rows; on a GPU of all, filled up with repeats."""
+        """Groups of data sets with equal numbers of rows; on a GPU groups of equal size, filled up with repeats."""
         if on_processor():
             rows = self.losses.rows[some]
             yield from (np.flatnonzero(rows == size) for size in np.unique(rows))
@@ -165,21 +168,18 @@ class LineTargets(NamedTuple):
 
 
 class _OverPoints(NamedTuple):
-    """What the points add to the loss of a data set, at some parameters."""
+    """The contributions of points to the loss of a data set, at several parameters."""
 
     largest: Float[Any, "*sets rows points"]
-    """What each adds at the parameter at which its size is largest."""
+    """The largest absolute contribution of each point over the parameters."""
     total: Float[Any, "*sets t"]
     """The sum over points."""
 
 
 def _over_points(losses: LineLosses, theta: Float[np.ndarray, "sets t d_theta"]) -> _OverPoints:
-    """That of every data set, at parameters of each."""
-    every = (losses.axes, 0)
-    if on_processor():
-        arguments = [row_of((losses.stacked, theta), every, i) for i in range(len(losses))]
-        return _OverPoints(*map(np.stack, zip(*call_each(_of_one, arguments), strict=True)))
-    return call_each(_of_each, [(losses.stacked, theta)], every)[0]
+    """Evaluate every data set, at parameters of its own."""
+    arguments = [row_of((losses.stacked, theta), (losses.axes, 0), i) for i in range(len(losses))]
+    return _OverPoints(*map(np.stack, zip(*call_each(_of_one, arguments), strict=True)))
 
 
 def _of_one(loss: LineLoss, theta: Float[Array, "t d_theta"]) -> _OverPoints:
@@ -188,14 +188,10 @@ def _of_one(loss: LineLoss, theta: Float[Array, "t d_theta"]) -> _OverPoints:
     return _OverPoints(sizes.max(axis=0), values.sum(axis=(1, 2)))
 
 
-def _of_each(loss, theta, every):
-    return jax.vmap(_of_one, in_axes=every)(loss, theta)
-
-
 def _matter(largest: Float[np.ndarray, "sets rows points"]) -> Bool[np.ndarray, "sets rows points"]:
-    """All points but those that together add a negligible number to the loss, at any of the parameters.
+    """Select all points but those whose contributions add up to a negligible number.
 
-    About half of the points are left out: those far from the bulk, or far from the observations that count there.
+    About half of the points are left out: those far from the bulk, and those at which only distant observations count.
     """
     flat = largest.reshape(len(largest), -1)
     order = flat.argsort(axis=1)

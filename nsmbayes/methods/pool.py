@@ -1,4 +1,4 @@
-"""Where posteriors of many data sets are, roughly: draws of the prior, weighed by the likelihood of some rows."""
+"""Rough locations of many posteriors: draws of the prior, weighted by the likelihood of some rows."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from nsmbayes.surrogates import Density, MixtureDensity
 
 _DRAWS = 2000
 _ROWS = 64  # observations of each data set
-_PER_PARAMETER = 5  # effective draws that are left
+_PER_PARAMETER = 5  # effective draws per parameter after tempering
 _BISECTIONS = 14
 _AT_ONCE = 64  # data sets whose weights are in memory at once
 
@@ -31,7 +31,7 @@ class Pool(NamedTuple):
     @classmethod
     @double_precision
     def of(cls, prior: UnconstrainedPrior, density: MixtureDensity, seed: int) -> "Pool":
-        """As many as are worth their time."""
+        """Draw from the prior."""
         u = np.asarray(prior.sample(seed_key(seed), _DRAWS))
         return cls(density, u, constrain_rows(prior, u))
 
@@ -39,9 +39,9 @@ class Pool(NamedTuple):
     def starts(
         self, x: list[Float[np.ndarray, "_ d_x"]], counts: list[Float[np.ndarray, " _"]], seed: int, size: int
     ) -> Start:
-        """Means and covariances of draws weighed for each data set, of which observations count so much.
+        """Mean and covariance of the draws, weighted for each data set; `counts` are the weights of its observations.
 
-        With at most `size` data sets; for fewer nothing is compiled again.
+        The arrays are filled up to `size` data sets, so that fewer of them need no new compilation.
         """
         rows, weights = np.zeros((size, _ROWS, x[0].shape[1])), np.zeros((size, _ROWS))
         orders = {n: np.random.default_rng([seed, n]).permutation(n)[:_ROWS] for n in {len(each) for each in x}}
@@ -56,7 +56,7 @@ class Pool(NamedTuple):
 
 
 def _moments(logs: Float[Array, "sets draws"], u: Float[Array, "draws d"]) -> tuple[Array, Array]:
-    """Means and covariances by weights that are raised to a power which leaves enough of them."""
+    """Means and covariances, with the weights tempered until enough of them are effective."""
     logs = jnp.where(jnp.isfinite(logs), logs, -1e300)
     logs -= logs.max(axis=1, keepdims=True)
     d = u.shape[1]

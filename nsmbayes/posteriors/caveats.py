@@ -9,7 +9,7 @@ from nsmbayes.errors import InputError
 
 _LOW, _MANY = 0.1, 0.2  # low weights are below _LOW; a larger fraction of them than _MANY is unusual
 _HALF = 0.5  # an observation with a smaller weight counts less than half
-_SAME = 0.05  # a posterior with a smaller KL to the prior, in nats per parameter, is about the prior
+_SAME = 0.05  # a posterior with a smaller KL to the prior, in nats per parameter, is close to the prior
 _FAR = 3.0  # a posterior mean this many prior standard deviations from the prior mean is unusual
 
 
@@ -28,26 +28,26 @@ def warnings_about(posterior: Any) -> tuple[str, ...]:
         )
     if np.median(weights) < _HALF:
         found.append(
-            f"Most observations hardly count: {(weights < _HALF).sum():,} of {len(weights):,} have a weight below "
-            f"{_HALF:g}. The posterior is that of the few others. Look at posterior.outliers(): either most data are "
-            "wrong, or the model, or values are tied so that their scatter is too small."
+            f"Most observations have little influence: {(weights < _HALF).sum():,} of {len(weights):,} have a weight "
+            f"below {_HALF:g}. The posterior is that of the few others. Look at posterior.outliers(): either most data "
+            "are wrong, or the model, or values are tied so that their scatter is too small."
         )
     elif (weights < _LOW).mean() > _MANY:
         found.append(
             f"{(weights < _LOW).sum():,} of {len(weights):,} observations have a weight below {_LOW:g}: more than a "
-            "fifth is much for outliers. Look at posterior.outliers() and posterior.verdict(): the simulator may be "
+            "fifth is a lot for outliers. Look at posterior.outliers() and posterior.verdict(): the simulator may be "
             "wrong, or the scatter too small."
         )
     narrow = narrow_columns(posterior)
     if narrow:
         found.append(
             f"The scatter of column {', '.join(map(str, narrow))} is no wider than one step of its grid: distances, "
-            "and with them weights, hang on rounding. Give `grid_steps`, or finer values."
+            "and with them weights, depend on rounding. Give `grid_steps`, or finer values."
         )
     moved = (posterior.mean - posterior.prior.mean) / posterior.prior.std
     if gaussian_kl(posterior) < _SAME * posterior.dim:
         found.append(
-            "The posterior is about the prior: the observations have taught it next to nothing. They may be too few, "
+            "The posterior is almost the prior: the observations carry little information. They may be too few, "
             "too alike (tied, or rounded), distrusted, or say nothing about these parameters."
         )
     elif np.abs(moved).max() > _FAR:

@@ -236,8 +236,8 @@ class ConjugatePosterior(Posterior):
         lowered = "there the learning rate was lowered, but" if self.resolution else "and"
         return (
             *found,
-            f"The observations, {self.n:,} of them, ask for more than NSM-Bayes-conj can say: in {narrow} of "
-            f"{self.dim} directions for less than {limit:g} prior standard deviations. Its family is linear in theta, "
+            f"The {self.n:,} observations determine theta more precisely than NSM-Bayes-conj can: in {narrow} of "
+            f"{self.dim} directions to less than {limit:g} prior standard deviations. Its family is linear in theta, "
             f"with an error that does not shrink with more data: {lowered} the posterior can be narrow and wrong. "
             "Compare with NSMBayes, or with the posterior of fewer observations.",
         )

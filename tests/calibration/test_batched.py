@@ -136,9 +136,9 @@ def test_points_that_hardly_matter_are_left_out(monkeypatch):
         off = [float(used(theta) - exact(theta)) for theta in jnp.asarray(drawn.positions[i, 0, ::50])]
         assert np.abs(off).max() < 2 * line_targets._NEGLIGIBLE
         assert np.std(off) < line_targets._NEGLIGIBLE
-    assert (lines.error(drawn.positions, np.ones(3)) < line_targets._NEGLIGIBLE).all()
+    assert lines.are_complete(drawn, np.ones(3)).all()
     monkeypatch.setattr(line_targets, "_NEGLIGIBLE", 30.0)
-    assert not lines_of(sets()).sample(np.ones(3))[1].any()
+    assert not lines_of(sets()).are_complete(drawn, np.ones(3)).any()
 
 
 def test_proposals_serve_other_learning_rates():

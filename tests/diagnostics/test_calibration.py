@@ -189,7 +189,7 @@ def test_what_it_shows():
     assert [axis.get_title() for axis in fig.axes] == ["coverage", "rank of a", "rank of b", "TARP"]
     table = found.table().splitlines()
     assert len(table) == 1 + 2 * 3 + 1 + 2 * 4
-    assert "too seldom" in table[3]
+    assert "too rarely" in table[3]
     assert "outside its band" in table[8]
     assert "they are too narrow, or off" in said(found)
     frame = found.to_pandas()

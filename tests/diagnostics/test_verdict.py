@@ -119,7 +119,7 @@ def test_too_many_distrusted_rows_are_no_outliers():
     x[:38] = 200 + 0.1 * np.random.default_rng(1).standard_normal((38, 1))
     found = judge(Fitted(x), seed=7)
     assert found.outcome is Outcome.WRONG
-    assert "so many are no outliers" in found.explain()
+    assert "so many are not outliers" in found.explain()
     everything = Fitted(x)
     everything.weights = np.full(N, 0.01)
     assert "no bulk" in judge(everything).explain()

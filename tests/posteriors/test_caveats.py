@@ -23,8 +23,8 @@ def test_an_ordinary_posterior_has_no_warnings():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"weight": IMQ(zeta=0.05), "positions": ORDINARY}, "Most observations hardly count: 35 of 40 have"),
-        ({"positions": DRAWS}, "The posterior is about the prior"),
+        ({"weight": IMQ(zeta=0.05), "positions": ORDINARY}, "Most observations have little influence: 35 of 40 have"),
+        ({"positions": DRAWS}, "The posterior is almost the prior"),
         ({"positions": ORDINARY - [0.0, 4.0]}, "The posterior mean of theta_1 is 3.5 prior standard deviations"),
     ],
 )
@@ -58,7 +58,7 @@ def test_implausible_weights_are_said(x, said):
 def test_a_linear_family_is_not_asked_for_more_than_it_can_say(options, how):
     assert not any("linear in theta" in warning for warning in conjugate(1, beta=0.01, **options).warnings)
     [warning] = [each for each in conjugate(1, beta=1e4, **options).warnings if "linear in theta" in each]
-    assert warning.startswith("The observations, 40 of them, ask for more")
+    assert warning.startswith("The 40 observations determine theta more precisely")
     assert how in warning
 
 
