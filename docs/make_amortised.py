@@ -15,7 +15,7 @@ import numpy as np
 import nsmbayes as nsm
 
 STORED = Path(__file__).parent / "amortised-study.json"
-SETS, SEED, NETWORK = 20, 47_000, 41
+SETS, SEED, NETWORK = 20, 61_000, 61
 
 
 def rows_of(name: str, sets: int = SETS) -> list[dict[str, Any]]:

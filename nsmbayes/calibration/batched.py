@@ -25,21 +25,23 @@ from nsmbayes.weights import Weight
 _AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters at which losses are computed together; on a processor one by one
 _SHARED = 4  # arguments of all data sets
 _SETS_ON_GPU = 64  # data sets that are judged together
-_DRAWS = 64  # draws of which losses of resamples are computed together
-_RIDGE = 1e-10  # in units of the variance of all draws: a few draws that carry all the weight have no covariance
+_DRAWS = 64  # draws at which the losses of resamples are computed by one product
+_RIDGE = (
+    1e-10  # in units of the variance of all draws: the covariance of a few draws that carry all the weight is singular
+)
 
 
 class Resampling(NamedTuple):
-    """The observations of several data sets, in units of the scale of each, and what each counts at all levels."""
+    """The observations of several data sets, in units of the scale of each, and their overall weights."""
 
     y: Float[np.ndarray, "k n"]
     overall: Float[np.ndarray, "k n"]
-    """Zero where a data set has no more observations."""
+    """Zero beyond the end of a data set."""
     sizes: tuple[int, ...]
 
     @classmethod
     def of(cls, data: Whitened, weight: Weight) -> "Resampling":
-        """Filled up to the next power of two, so that few shapes are compiled."""
+        """Pad the data sets to the next power of two, so that few shapes are compiled."""
         most = 1 << (max(data.sizes) - 1).bit_length()
         there = np.arange(most) < np.array(data.sizes)[:, None]
         y, overall = np.zeros(there.shape), np.zeros(there.shape)
@@ -47,7 +49,7 @@ class Resampling(NamedTuple):
         return cls(y, overall, data.sizes)
 
     def counts(self, resamples: int, seed: int) -> tuple[UInt[np.ndarray, "sizes resamples n"], Int[np.ndarray, " k"]]:
-        """How often observations occur in each resample, for every size of data sets; and the place of that of each."""
+        """Counts of the observations in each resample, for every size of data sets, and the size number of each set."""
         sizes, which = np.unique(self.sizes, return_inverse=True)
         table = np.zeros((1 << (len(sizes) - 1).bit_length(), resamples, self.y.shape[1]), np.uint16)
         for place, n in enumerate(sizes):
@@ -59,7 +61,7 @@ class Resampling(NamedTuple):
 def calibrate_many(
     calibration: PathCalibration, targets: Target, axes: Any, rows: Resampling, drawn: Sampled, *, seed: int
 ) -> list[CalibrationResult]:
-    """The learning rate of each of k posteriors, stacked as for `sample_many`, of which draws at the largest are known.
+    """Calibrate each of k posteriors, stacked as for `sample_many`, from draws at the largest learning rate.
 
     The reference is the posterior mean.
     """
@@ -129,9 +131,9 @@ def _judge(
     centre = at_points(reference)
 
     def changes(u: Float[Array, "draws d"], used: Int[Array, ""] | int) -> Float[Array, "resamples draws"]:
-        """What the losses of resamples are above that of the data, up to a constant for each, at the used draws.
+        """The losses of the resamples minus that of the data, at the used draws, up to a constant for each resample.
 
-        In single precision: these are differences of a few nats, and 1e-4 of that does not matter.
+        In single precision: these are differences of a few nats, and 1e-4 nats do not matter.
         """
         padded = jnp.pad(u, ((0, -len(u) % _DRAWS), (0, 0)))
 
@@ -175,9 +177,9 @@ def _judge(
 def resample_shares(
     loss: LineLoss, y: Float[Array, " n"], overall: Float[Array, " n"], counts: Float[Array, "resamples n"]
 ) -> Float[Array, "resamples points"]:
-    """What resamples count at each point of a loss, relative to what the data count there.
+    """The total weight of each resample at each point of a loss, relative to that of the data.
 
-    An observation counts at the lattice points around it, by the density of the noise, as in `losses.lines`.
+    An observation has weights at the lattice points around it, by the density of the noise, as in `losses.lines`.
     """
     offsets = jnp.asarray(lattice_offsets())
 

@@ -1,7 +1,7 @@
-"""The losses of many data sets of one column at once: what each makes of the lattices of the noise levels.
+"""The losses of many data sets of one column at once, on the lattices of the noise levels.
 
-Whitened observations of all data sets have the same lattices, weights and noise; a data set is what it counts at their
-points. So a thousand losses cost a few array operations, and have shapes in common, hence one compilation.
+After whitening, all data sets share the same lattices, weights and noise; each data set is represented by its counts at
+the lattice points. So a thousand losses cost a few array operations, and their common shapes need one compilation.
 """
 
 import dataclasses
@@ -20,14 +20,14 @@ from nsmbayes.losses.noise_levels import ROW, lattice_offsets, lattice_step, lev
 from nsmbayes.surrogates import Frame, MixtureDensity
 from nsmbayes.weights import Weight
 
-_FARTHEST = 1e4  # scales from the centre beyond which a place is no longer told from another
+_FARTHEST = 1e4  # scales from the centre; observations beyond are moved there
 _ROWS, _ROWS_ON_GPU = 8, 16  # rows of points come in multiples of this
 
 
 class LineLoss(Loss):
-    """The sum of the losses of a data set of one column, at the points where it counts, in rows of the same level.
+    """The total loss of a data set of one column, by lattice points in rows of the same level.
 
-    Arrays of `LineLosses.stacked` have a row for each data set.
+    In `LineLosses.stacked` the arrays have a row for each data set.
     """
 
     density: MixtureDensity
@@ -35,44 +35,44 @@ class LineLoss(Loss):
     h: Float[Array | np.ndarray, "*sets rows"]
     y: Float[Array | np.ndarray, "*sets rows points"]
     on_squares: Float[Array | np.ndarray, "*sets rows points"]
-    """What the square of the score and twice the Laplacian are multiplied by: counts times w^2."""
+    """Factor of the squared score and of twice the Laplacian: counts times w^2."""
     on_scores: Float[Array | np.ndarray, "*sets rows points"]
-    """And twice the score: counts times the derivative of w^2."""
+    """Factor of twice the score: counts times the derivative of w^2."""
 
     def __call__(self, theta: Float[Array, " d_theta"]) -> Float[Array, ""]:
         """Sum over the observations."""
         return self.at_points(theta).sum()
 
     def at_points(self, theta: Float[Array, " d_theta"]) -> Float[Array, "rows points"]:
-        """What each point adds to it."""
+        """The contribution of each point."""
         frame, h, y = Frame(*map(jnp.asarray, self.frame)), jnp.asarray(self.h), jnp.asarray(self.y)
         score, laplacian = self.density.in_frame(theta, frame).line_derivatives(h, y, products=on_processor())
         return jnp.asarray(self.on_squares) * (score**2 + 2 * laplacian) + 2 * self.on_scores * score
 
     def each(self, theta: Float[Array, " d_theta"]) -> Float[Array, " n"]:
-        """Not known: only the sum over the observations is."""
+        """Not available: only the sum over the observations is known."""
         del theta
         raise ValueError("This loss knows the sum over its observations only.")
 
 
 class LineLosses(NamedTuple):
-    """The losses of several data sets, with as many rows each."""
+    """The losses of several data sets, padded to the same number of rows."""
 
     stacked: LineLoss
     rows: Int[np.ndarray, " sets"]
-    """How many rows of each data set count; the others count nothing."""
+    """Number of rows of each data set; the others are padding."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def axes(self) -> Any:
-        """Which arrays of `stacked` have a row for each data set, as `in_axes` of `jax.vmap`."""
+        """The arrays of `stacked` that have a row for each data set, as `in_axes` of `jax.vmap`."""
         every = jax.tree.map(lambda _: 0, self.stacked)
         return eqx.tree_at(lambda loss: loss.density, every, None)
 
     def only(self, some: Int[np.ndarray, " k"]) -> "LineLosses":
-        """Those of some data sets, on the processor with no more rows than they need; a GPU would compile again."""
+        """Select some data sets; on a processor without unneeded rows (a GPU would have to compile again)."""
         rows = self.rows[some]
         most = rows.max() if on_processor() else None
         density, frame, *parts = (getattr(self.stacked, field.name) for field in dataclasses.fields(LineLoss))
@@ -80,7 +80,7 @@ class LineLosses(NamedTuple):
         return LineLosses(LineLoss(density, Frame(*(a[some] for a in frame)), *cut), rows)
 
     def split(self, kept: Bool[np.ndarray, "sets rows points"]) -> tuple["LineLosses", "LineLosses"]:
-        """The losses at the points to keep, in no more rows than these need, and those at all other points."""
+        """Split into the losses at the points to keep, in as few rows as they need, and those at all other points."""
         loss, shape = self.stacked, (len(self), -1)
         levels, level = np.unique(loss.h, return_inverse=True)
         level = np.repeat(level.reshape(shape), ROW, axis=1)
@@ -97,7 +97,7 @@ class LineLosses(NamedTuple):
 
 
 class Whitened(NamedTuple):
-    """The observations of several data sets of one column below one another, each in units of its own scale."""
+    """The concatenated observations of several data sets of one column, each in units of its own scale."""
 
     y: Float[np.ndarray, " total"]
     sizes: tuple[int, ...]
@@ -115,17 +115,17 @@ class Whitened(NamedTuple):
 
     @property
     def clipped(self) -> Float[np.ndarray, " total"]:
-        """With places far out no longer told from one another."""
+        """The observations, with very distant ones moved to a common distance."""
         return np.clip(self.y, -_FARTHEST, _FARTHEST)
 
     @double_precision
     def overall(self, weight: Weight) -> Float[np.ndarray, " total"]:
-        """What each observation counts at all noise levels together."""
+        """The overall weight of each observation, which all noise levels share."""
         return np.asarray(_overall(weight, jnp.asarray(_padded(np.abs(self.y)))))[: len(self.y)]
 
     @double_precision
     def counts(self, weight: Weight) -> list[Float[np.ndarray, " _"]]:
-        """What each observation counts without noise: its overall weight times w^2."""
+        """The weight of each observation without noise: its overall weight times w^2."""
         r = jnp.asarray(_padded(np.abs(self.y)))
         total = self.overall(weight) * np.asarray(_squared(weight, r, jnp.zeros_like(r))[0])[: len(self.y)]
         return np.split(total, np.cumsum(self.sizes)[:-1])
@@ -133,7 +133,7 @@ class Whitened(NamedTuple):
 
 @double_precision
 def line_losses(density: MixtureDensity, weight: Weight, noise_levels: tuple[float, ...], data: Whitened) -> LineLosses:
-    """The losses of all data sets, as by `NSMSetting.loss` with coordinates whitened by location and scale of each."""
+    """The losses of all data sets; each equals `NSMSetting.loss` in coordinates whitened by its location and scale."""
     own = np.repeat(np.arange(len(data.sizes)), data.sizes)
     lattices = _Lattices.of(np.asarray(noise_levels), data.clipped, own, data.overall(weight), len(data.sizes))
     some = _padded(lattices.y), _padded(lattices.h)
@@ -151,7 +151,7 @@ def line_losses(density: MixtureDensity, weight: Weight, noise_levels: tuple[flo
 
 
 def _whole_rows(rows: np.ndarray) -> np.ndarray:
-    """The next multiple of some rows, so that few shapes are compiled; on a GPU compilation takes longer."""
+    """Round up to a multiple, so that few shapes are compiled; a larger one on a GPU, where compilation is slower."""
     step = _ROWS if on_processor() else _ROWS_ON_GPU
     return -(-rows // step) * step
 
@@ -159,9 +159,10 @@ def _whole_rows(rows: np.ndarray) -> np.ndarray:
 def _in_rows(
     level: Int[np.ndarray, "sets places"], used: Bool[np.ndarray, "sets places"]
 ) -> tuple[Int[np.ndarray, "sets more_places"], Bool[np.ndarray, "sets more_places"], Int[np.ndarray, " sets"]]:
-    """The used places of each set in rows of one level each; which of these are no repeats; how many rows each set has.
+    """Arrange the used places of each set in rows of one level each.
 
-    The level must not decrease from one place of a set to the next. Rows are filled up with repeats of a last place.
+    Returns the places, which of them are not repeats, and the number of rows of each set. The level must not decrease
+    from one place of a set to the next. Rows are filled up with repeats of their last place.
     """
     sets, levels = len(used), int(level.max()) + 1
     of_set, found = np.nonzero(used)
@@ -182,7 +183,7 @@ def _in_rows(
 
 
 class _Lattices(NamedTuple):
-    """The points of all levels that some data set counts at, and what each data set counts there."""
+    """The points of all levels at which some data set has counts, and the counts of each data set there."""
 
     h: Float[np.ndarray, " points"]
     y: Float[np.ndarray, " points"]
@@ -190,7 +191,7 @@ class _Lattices(NamedTuple):
 
     @classmethod
     def of(cls, levels: np.ndarray, y: np.ndarray, own: np.ndarray, overall: np.ndarray, sets: int) -> "_Lattices":
-        """With the trapezoidal rule for every observation, as in `noise_levels`."""
+        """Use the trapezoidal rule for every observation, as in `noise_levels`."""
 
         def at(level: float, coefficient: float) -> tuple[np.ndarray, ...]:
             step = lattice_step(level)
@@ -206,7 +207,7 @@ class _Lattices(NamedTuple):
 
 
 def _distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct numbers in order, and the place of each entry among them."""
+    """The sorted distinct numbers, and the index of each entry among them."""
     low, high = numbers.min(), numbers.max()
     if high - low > 50 * numbers.size:  # too wide for a table
         found, index = np.unique(numbers, return_inverse=True)
@@ -217,7 +218,7 @@ def _distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _padded(values: np.ndarray) -> np.ndarray:
-    """With ones up to a power of two, so that few shapes are compiled."""
+    """Pad with ones up to a power of two, so that few shapes are compiled."""
     return np.pad(values, (0, (1 << (len(values) - 1).bit_length()) - len(values)), constant_values=1.0)
 
 

@@ -1,9 +1,9 @@
 """Adaptive independence sampling as one compiled program, for many targets of the same shape.
 
-The algorithm is that of `independence`: stages, mixtures of Student distributions fitted to all draws so far, and
-chains that the best of them proposes to. There, NumPy directs a single target and its losses run on all cores. Here
-everything is compiled and stays on the device, so that a thousand small targets cost little more than their arithmetic:
-on a processor each core takes a target after another, on a GPU hundreds of them run at once.
+The algorithm is that of `independence`: in stages, mixtures of Student distributions are fitted to all draws so far,
+and the best of them is the proposal of the chains. There, NumPy controls a single target whose losses run on all cores.
+Here everything is compiled and stays on the device, so that a thousand small targets cost little more than their
+arithmetic: on a processor each core samples one target after another, on a GPU hundreds of them run at once.
 """
 
 from typing import Any, NamedTuple
@@ -17,71 +17,71 @@ from nsmbayes._internal.parallel import call_each, on_processor
 from nsmbayes.samplers.target import Target, log_prior, total_loss
 from nsmbayes.samplers.traced_students import TracedStudents, fit_traced, traced_students
 
-_WIDER = 4.0  # how much wider the second component of the first proposal is
+_WIDER = 4.0  # scale of the second component of the first proposal, relative to the first component
 _BISECTIONS = 30
 _COLDEST = 1e-9
-_ENOUGH, _GOOD = 0.12, 0.5  # effective share of a stage that a tempered posterior must have, and at which to stop
-_ARRIVED = 2  # stages at the posterior itself, at least
-_ACCEPTING = 3  # the number of the random numbers by which chains accept
+_ENOUGH, _GOOD = 0.12, 0.5  # effective share of a stage: needed at a temperature, and enough to stop
+_ARRIVED = 2  # least number of stages at the posterior itself
+_ACCEPTING = 3  # folded into the key of the random numbers by which chains accept
 _AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters whose losses are computed together; on a processor one by one
 
 
 class Effort(NamedTuple):
-    """How long each target is sampled; compiled in."""
+    """How long to sample each target; a constant of the compiled program."""
 
     chains: int = 4
     draws: int = 500
     stage: int = 96
-    """Draws of a stage of the adaptation."""
+    """Draws per stage of the adaptation."""
     stages: int = 12
-    """Stages, at most."""
+    """Largest number of stages."""
     components: int = 3
     offers: bool = False
-    """Whether what chains were offered is kept, which `accepted_again` needs."""
+    """Whether to keep the proposed states, which `accepted_again` needs."""
 
 
 class Start(NamedTuple):
-    """What is known of a target beforehand: the mean and covariance of about where it is."""
+    """A rough guess of the mean and covariance of a target."""
 
     mean: Float[np.ndarray, "*k d"]
     covariance: Float[np.ndarray, "*k d d"]
 
     def draws(self, size: int, rng: np.random.Generator) -> Float[np.ndarray, "*k size d"]:
-        """Normal ones with this mean and covariance."""
+        """Draw from the normal distribution with this mean and covariance."""
         z = rng.standard_normal((*self.mean.shape[:-1], size, self.mean.shape[-1]))
         return self.mean[..., None, :] + z @ np.linalg.cholesky(self.covariance).swapaxes(-1, -2)
 
 
 class Sampled(NamedTuple):
-    """Draws of one target, or of many, and how far to trust them."""
+    """Draws from one target, or from many, and their diagnostics."""
 
     positions: Float[Any, "*k chains draws d"]
     acceptance: Float[Any, "*k chains"]
     temperature: Float[Any, "*k"]
-    """1 if the adaptation has arrived at the posterior; draws are useless otherwise."""
+    """1 if the adaptation has reached the posterior; otherwise the draws are useless."""
     ess: Float[Any, "*k"]
-    """Effective number of draws, by the importance weights of the proposals and by how long chains stay in a state."""
+    """Effective sample size: the smaller of those by importance weights and by how long chains stay in a state."""
     visited: Float[Any, "*k total d"]
-    """Positions of all stages: together, weighted, they are draws at any learning rate up to the target's."""
+    """Positions of all stages: weighted, they represent the posterior at any rate up to that of the target."""
     losses: Float[Any, "*k total"]
     log_priors: Float[Any, "*k total"]
     log_proposals: Float[Any, "*k total"]
-    """Log density of the mixture of all proposals; infinite for places that were not used."""
+    """Log density of the mixture of all proposals; infinite in unused entries."""
     offered: Float[Any, "*k chains draws+1 d"]
-    """The states that chains were offered, whether they moved there or not; the first is where they began.
+    """The states proposed to the chains, accepted or not, after the state in which each chain began.
 
-    Nothing unless that is kept.
+    Empty unless `Effort.offers` is set.
     """
     offered_losses: Float[Any, "*k chains draws+1"]
     offered_log_ratios: Float[Any, "*k chains draws+1"]
-    """Log density of the prior there, less that of the proposal."""
+    """Log density of the prior minus that of the proposal, at the proposed states."""
 
     def only(self, some: Any) -> "Sampled":
-        """Those of some targets."""
+        """Select some of the targets."""
         return Sampled(*(part[some] for part in self))
 
     def replaced(self, some: Int[np.ndarray, " m"], others: "Sampled") -> "Sampled":
-        """With other draws of some targets, in the same arrays where these can be written to."""
+        """Replace the draws of some targets; in place where the arrays are writable."""
         parts = [np.require(part, requirements="W") for part in self]  # JAX's cannot
         for part, other in zip(parts, others, strict=True):
             part[some] = other
@@ -89,7 +89,7 @@ class Sampled(NamedTuple):
 
 
 def sample_many(targets: Target, axes: Any, starts: Start, seeds: Int[np.ndarray, " k"], effort: Effort) -> Sampled:
-    """Draws of k targets whose arrays, where `axes` says so (as `in_axes` of `jax.vmap`), have a row for each."""
+    """Draw from k targets, stacked in arrays with a row for each where `axes` says so (as `in_axes` of `jax.vmap`)."""
     keys = _keys(seeds)
     if on_processor():
         every = (axes, *(0 for _ in starts), 0)
@@ -100,7 +100,7 @@ def sample_many(targets: Target, axes: Any, starts: Start, seeds: Int[np.ndarray
 
 
 def accepted_again(sampled: Sampled, betas: Float[np.ndarray, " k"], seeds: Int[np.ndarray, " k"]) -> Sampled:
-    """Draws at other learning rates from the same proposals: chains accept others of them, and no loss is computed."""
+    """Draw at other learning rates from the proposals that are known already; no loss is computed."""
     keys = _keys(seeds)
     parts = (sampled.offered, sampled.offered_losses, sampled.offered_log_ratios, betas, keys)
     if on_processor():
@@ -113,7 +113,7 @@ def accepted_again(sampled: Sampled, betas: Float[np.ndarray, " k"], seeds: Int[
 
 
 def row_of(tree: Any, axes: Any, i: int | slice | np.ndarray) -> Any:
-    """One of what is stacked in the arrays of a tree, or several of them; arrays, too, where these are numbers."""
+    """Select one row, or several, of the stacked arrays of a tree; numbers become arrays, too."""
 
     def rows(axis: int | None, part: Any) -> Any:
         return part if axis is None else jax.tree.map(lambda a: np.asarray(a[i]), part)
@@ -122,7 +122,7 @@ def row_of(tree: Any, axes: Any, i: int | slice | np.ndarray) -> Any:
 
 
 def reweighted_starts(sampled: Sampled, betas: Float[np.ndarray, " k"]) -> Start:
-    """Where posteriors at other learning rates are, by what was visited at one."""
+    """Means and covariances at other learning rates, from the parameters visited at one."""
     weights = visited_weights(sampled, betas)
     means = np.einsum("kn,knd->kd", weights, sampled.visited)
     offsets = sampled.visited - means[:, None]
@@ -130,7 +130,7 @@ def reweighted_starts(sampled: Sampled, betas: Float[np.ndarray, " k"]) -> Start
 
 
 def visited_weights(sampled: Sampled, betas: Float[np.ndarray, "*k"] | float) -> Float[np.ndarray, "*k total"]:
-    """Weights that make what was visited draws at learning rates."""
+    """Importance weights of the visited parameters at given learning rates."""
     logs = sampled.log_priors - np.asarray(betas)[..., None] * sampled.losses - sampled.log_proposals
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
@@ -162,7 +162,7 @@ class _State(NamedTuple):
 
 
 def _sample(target: Target, mean: Array, covariance: Array, key: Array, effort: Effort, at_once: int | None) -> Sampled:
-    """Draws of one target."""
+    """Draw from one target."""
     beta = jnp.asarray(target.beta)
     d, S, N = len(mean), effort.stages, effort.stage
     of_stages, of_draws, of_start = jax.random.split(jax.random.wrap_key_data(key), 3)
@@ -251,7 +251,7 @@ def _accepted(
     beta: Float[Array, ""],
     key: UInt32[Array, "2"],
 ) -> tuple[Float[Array, "chains draws d"], Float[Array, " chains"], Float[Array, ""]]:
-    """Where chains are after each offer, how often they moved, and the effective number of draws."""
+    """The states of the chains after each proposal, their acceptance rates, and the effective sample size."""
     of_uniforms = jax.random.fold_in(jax.random.wrap_key_data(key), _ACCEPTING)
     uniforms = jnp.log(jax.random.uniform(of_uniforms, log_ratios.shape, minval=1e-300))
     log_ratios = log_ratios - beta * losses
@@ -265,7 +265,7 @@ def _accepted_stacked(*parts: Array) -> tuple[Array, Array, Array]:
 
 
 def _begin(mean: Float[Array, " d"], covariance: Float[Array, "d d"], effort: Effort) -> _State:
-    """Nothing drawn yet; the first proposal is around the mean, part of it much wider."""
+    """The state before the first draw; the first proposal is around the mean, with a much wider component."""
     d, S, N, K = len(mean), effort.stages, effort.stage, effort.components + 1
     shares = jnp.full(K, 0.3 / (K - 1)).at[0].set(0.7)
     wide = jnp.where(jnp.arange(K) > 0, _WIDER**2, 1.0)
@@ -285,14 +285,14 @@ def _effective(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def _distinct(last: Int[Array, "chains draws"]) -> Float[Array, ""]:
-    """The effective number of states that independent chains were in: they never come back to one."""
+    """The effective number of distinct states: independent chains never return to one."""
     chains, draws = last.shape
     stays = jnp.zeros((chains, draws + 1)).at[jnp.arange(chains)[:, None], last].add(1.0)
     return last.size**2 / (stays**2).sum()
 
 
 def _temperature(log_weights: Float[Array, " n"], enough: float) -> Float[Array, ""]:
-    """The largest power up to 1 of the weights that leaves enough effective draws."""
+    """The largest power of the weights, up to 1, that leaves enough effective draws."""
 
     def step(_, bounds):
         low, high = bounds
@@ -307,7 +307,7 @@ def _temperature(log_weights: Float[Array, " n"], enough: float) -> Float[Array,
 def _accept(
     log_ratios: Float[Array, "chains draws+1"], log_uniforms: Float[Array, "chains draws+1"]
 ) -> tuple[Int[Array, "chains draws"], Bool[Array, "chains draws"]]:
-    """The state that each chain is in after each proposal, and whether it has just moved there."""
+    """The state of each chain after each proposal, and whether the proposal was accepted."""
 
     def step(carry, one):
         now, index = carry
