@@ -7,8 +7,9 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 
 def cores() -> int:
@@ -30,18 +31,51 @@ def fingerprint() -> str:
     return f"{hashlib.sha256(repr(described).encode()).hexdigest()[:12]}-{cores()}"
 
 
+class _BlasLimit:
+    """Limits the threads of the BLAS libraries from the first thread that asks for it until the last one has finished.
+
+    `threadpoolctl` alone would not do: a thread that begins while another one holds the limit takes the limit for the
+    original number of threads, and would restore that.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.depth, self.limiter = Lock(), 0, None
+
+    def begin(self) -> None:
+        """Limit the libraries to one thread, unless they are limited already."""
+        with self.lock:
+            if self.depth == 0:
+                self.limiter = _blas().limit(limits=1)
+            self.depth += 1
+
+    def end(self) -> None:
+        """Restore the number of threads if nobody else needs the limit."""
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0 and self.limiter is not None:
+                OpenBLASController.clear_controlling_thread(force=True)  # the thread that began may be another one
+                self.limiter.restore_original_limits()
+                OpenBLASController.clear_controlling_thread(force=True)
+
+
+_limit = _BlasLimit()
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """A context in which NumPy's matrix products run in the calling thread.
+    """Within this context, NumPy's matrix products run in the calling thread.
 
-    For small matrices this is faster, and the BLAS threads, which stay busy while they wait for work, do not take cores
-    from compiled code.
+    That is faster for small matrices, and the threads of the BLAS library, which stay busy while they wait, do not take
+    cores from compiled code.
     """
-    with _blas().limit(limits=1):
+    _limit.begin()
+    try:
         yield
+    finally:
+        _limit.end()
 
 
 @functools.cache
 def _blas() -> ThreadpoolController:
-    """A controller of the loaded BLAS libraries."""
+    """The loaded BLAS libraries."""
     return ThreadpoolController().select(user_api="blas")

@@ -22,7 +22,7 @@ from nsmbayes.samplers.compiled import Sampled, row_of
 from nsmbayes.samplers.target import Target
 from nsmbayes.weights import Weight
 
-_AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters at which losses are computed together; on a processor one by one
+_AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters at which losses are computed together; None is one by one
 _SHARED = 4  # arguments of all data sets
 _SETS_ON_GPU = 64  # data sets that are judged together
 _DRAWS = 64  # draws at which the losses of resamples are computed by one product

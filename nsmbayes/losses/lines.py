@@ -169,7 +169,7 @@ def _in_rows(
     group = of_set * levels + level[of_set, found]
     sizes = np.bincount(group, minlength=sets * levels)
     lengths = (-(-sizes // ROW) * ROW).reshape(sets, levels)
-    rows = np.maximum(_whole_rows(lengths.sum(axis=1) // ROW), _whole_rows(np.ones(sets, int)))
+    rows = _whole_rows(np.maximum(lengths.sum(axis=1) // ROW, 1))
     width = int(rows.max()) * ROW
     begins = np.cumsum(lengths, axis=1) - lengths + width * np.arange(sets)[:, None]
     first = np.cumsum(sizes) - sizes

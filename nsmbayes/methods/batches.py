@@ -15,6 +15,7 @@ from nsmbayes._internal.parallel import in_order, on_processor
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import (
     CalibrationResult,
+    CalibrationStatus,
     PathCalibration,
     Resampling,
     SurrogateCheck,
@@ -36,6 +37,13 @@ from nsmbayes.scatter import LocationScatter
 from nsmbayes.weights import Weight, Weighting
 
 _MANY = 8  # data sets; for fewer the compilation takes longer than it saves
+
+
+def data_sets(given: Any) -> list[Any]:
+    """Check that a user gave a list of data sets."""
+    if not isinstance(given, Iterable) or isinstance(given, str | Mapping) or not (found := list(given)):
+        raise InputError(f"`datasets` must be a list of data sets of shape (n, d_x), at least one; got {given!r:.100}.")
+    return found
 
 
 def can_batch(datasets: Sequence[Any], d_x: int, dim: int, sampler: Any, calibration: Any) -> bool:
@@ -138,6 +146,7 @@ class BatchRecipe(NamedTuple):
         if self.calibration is not None:
             calibrations[:] = self._calibrated(lines, drawn)
             betas = np.array([each.beta for each in calibrations if each is not None])
+            arrived &= [each is not None and was_judged(each) for each in calibrations]
             there, sizes = np.flatnonzero(arrived), np.array(lines.data.sizes)
             moments = self._moments(drawn.only(there), betas[there], first)
             for i, check in zip(there, self._checks(*moments, sizes[there], betas[there]), strict=True):
@@ -210,6 +219,12 @@ class BatchRecipe(NamedTuple):
             calibration=part.calibration,
             surrogate_check=check,
         )
+
+
+def was_judged(found: CalibrationResult) -> bool:
+    """Whether a rate meets the target, or all were judged: draws at the largest rate may be too few for small ones."""
+    met = found.status not in (CalibrationStatus.UNREACHED, CalibrationStatus.DEGENERATE)
+    return met or not np.isnan(found.coverages).any()
 
 
 def _weighted(

@@ -96,15 +96,13 @@ class LineTargets(NamedTuple):
             kept = accepted_again(drawn, betas, self.seed + _AGAIN + everything)
         worth = self._worth(kept)
         efforts = [self.effort, self.effort if on_processor() else self.effort._replace(**_THOROUGH)]
-        todo, latest = everything, kept
         for attempt, effort in enumerate(efforts, 1 if drawn is None else len(efforts) + 1):
-            low = self._worth(latest) < _ENOUGH
-            if not low.any():
+            todo = np.flatnonzero(worth < _ENOUGH)
+            if not todo.size:
                 break
-            todo, latest = todo[low], latest.only(low)
-            means, covariances = reweighted_starts(latest, betas[todo])
+            means, covariances = reweighted_starts(kept.only(todo), betas[todo])
             starts = Start(means, _WIDER * covariances)
-            latest = self._drawn(todo, betas[todo], starts, effort, self.seed + 1000 * attempt)
+            latest = self._drawn(todo, betas[todo], starts, effort, self.seed + (attempt << 33))
             now = self._worth(latest)
             better = now >= worth[todo]
             worth[todo[better]] = now[better]

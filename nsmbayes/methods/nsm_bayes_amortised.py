@@ -19,7 +19,7 @@ from nsmbayes.calibration import InterpolatedProblem, PathCalibration
 from nsmbayes.errors import InputError
 from nsmbayes.losses import NLELoss, NSMSetting
 from nsmbayes.losses.pieces import Piece
-from nsmbayes.methods.batches import BatchRecipe, Block, Part, can_batch, data_set, warn_of_outside
+from nsmbayes.methods.batches import BatchRecipe, Block, Part, can_batch, data_set, data_sets, warn_of_outside
 from nsmbayes.methods.likelihood import observed
 from nsmbayes.methods.line_targets import together
 from nsmbayes.methods.nsm_bayes import NSMBayes
@@ -32,7 +32,7 @@ from nsmbayes.posteriors import (
     from_statistics,
 )
 from nsmbayes.posteriors.amortised import NOT_ASKED, Sampling, sampled
-from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrained
+from nsmbayes.priors import UnconstrainedPrior, another_prior, constrain_rows
 from nsmbayes.samplers import Sampler, Target, rough_draws, summarise
 from nsmbayes.samplers.compiled import Effort
 from nsmbayes.samplers.summaries import ACCEPTED
@@ -145,8 +145,7 @@ class NSMBayesAmortised(NSMBayes):
         """
         if excess is not None:
             checks.flag(excess, "excess")
-        if len(datasets) == 0:
-            raise InputError("`datasets` must hold at least one data set.")
+        datasets = data_sets(datasets)
         sampler = self.sampler if draws is None else dataclasses.replace(self.sampler, draws=draws)
         options: dict[str, Any] = {"prior": prior, "beta": beta, "weight": weight, "seed": seed}
         with tqdm(total=len(datasets), desc="posteriors", disable=not progress) as bar:
@@ -307,10 +306,7 @@ class NSMBayesAmortised(NSMBayes):
         return posterior
 
     def _support(self, prior: Any) -> UnconstrainedPrior:
-        support = self.support if prior is None else unconstrained(prior)
-        if support.dim != self.dim:
-            raise InputError(f"`prior` has {support.dim} parameters, and the simulations {self.dim}.")
-        return support
+        return self.support if prior is None else another_prior(prior, self.parameter_names)
 
     @property
     def _mixture(self) -> MixtureDensity:

@@ -20,7 +20,7 @@ from nsmbayes.posteriors.base import Posterior, Provenance
 from nsmbayes.posteriors.generalised import GeneralisedPosterior
 from nsmbayes.posteriors.influence import Influence, influence_by_reweighting
 from nsmbayes.posteriors.kept import KeptStatistics
-from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrain_rows, unconstrained
+from nsmbayes.priors import UnconstrainedPrior, another_prior, constrain_rows, unconstrain_rows
 from nsmbayes.samplers import Draws, Sampler, Summary, Target
 from nsmbayes.samplers.summaries import ACCEPTED, around
 from nsmbayes.suspects import Suspects
@@ -154,10 +154,19 @@ class AmortisedPosterior(GeneralisedPosterior):
         )
 
     def remove(self, rows: Any, *, seed: int = 0) -> "AmortisedPosterior":
-        """Return the posterior without the observations `rows` (their numbers); location and scatter are unchanged."""
-        rows = np.unique(np.atleast_1d(np.asarray(rows)))
+        """Return the posterior without some observations; location and scatter are unchanged.
+
+        Args:
+            rows: their numbers, or a boolean mask of all observations.
+            seed: for the sampler.
+        """
+        given = np.atleast_1d(np.asarray(rows))
+        rows = np.unique(np.flatnonzero(given) if given.dtype == bool and given.shape == (self.n,) else given)
         if rows.size == 0 or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= self.n:
-            raise InputError(f"`rows` must be numbers of observations, from 0 to {self.n - 1}.")
+            raise InputError(
+                f"`rows` must be at least one number of an observation, from 0 to {self.n - 1}, or a mask of all "
+                f"{self.n}; got {given!r:.100}."
+            )
         kept = np.ones(self.n, bool)
         kept[rows] = False
         if kept.sum() < 2:
@@ -179,10 +188,7 @@ class AmortisedPosterior(GeneralisedPosterior):
 
     def with_prior(self, prior: Any, *, seed: int = 0) -> "AmortisedPosterior":
         """Return the posterior for another prior over the same parameters, with the same statistics and beta."""
-        support = unconstrained(prior)
-        if support.dim != self.dim:
-            raise InputError(f"`prior` has {support.dim} parameters, and the posterior {self.dim}.")
-        return self._sampled(self.summarised, seed, prior=support)
+        return self._sampled(self.summarised, seed, prior=another_prior(prior, self.parameter_names))
 
     @property
     def renewal(self) -> str:

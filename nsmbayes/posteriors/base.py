@@ -153,7 +153,7 @@ class Posterior(Workflow, ABC):
     def _no_sums(self, what: str, remedy: str) -> InputError:
         return InputError(
             f"This posterior of {self.label} is known by its draws, which cannot be changed for other {what}. You can "
-            f"{remedy}. Posteriors of NSMBayesAmortised and NSMBayesConj are computed from sums and support this."
+            f"{remedy}. Posteriors of NSMBayesConj, and those that NSMBayesAmortised builds one by one, support this."
         )
 
     # --- the observations ---

@@ -78,6 +78,8 @@ class PosteriorBatch:
         return len(self.draws)
 
     def __getitem__(self, i: int) -> SampledPosterior:
+        if checks.integer(i, "i", at_least=-len(self)) >= len(self):
+            raise IndexError(f"`i` must be the number of a data set, from 0 to {len(self) - 1}; got {i}.")
         return self._made(range(len(self))[i])
 
     @functools.cached_property

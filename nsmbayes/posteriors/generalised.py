@@ -33,7 +33,7 @@ from nsmbayes.samplers import (
     Target,
     each_loss,
     energy,
-    log_prob,
+    log_density,
     minimise,
     total_loss,
 )
@@ -143,11 +143,10 @@ class GeneralisedPosterior(SampledPosterior):
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
         """Unnormalised log density at points of shape (..., d): -beta times the loss, plus the log prior density.
 
-        If the support of the prior is only part of R^d, the density is that of the unconstrained parameters.
+        It is -inf outside the support of the prior.
         """
         theta = self._thetas(theta)
-        u = unconstrain_rows(self.target.prior, theta.reshape(-1, self.dim))
-        return map_rows(log_prob, u, self.target).reshape(theta.shape[:-1])
+        return map_rows(log_density, theta.reshape(-1, self.dim), self.target).reshape(theta.shape[:-1])
 
     @double_precision
     def leave_one_out(self) -> Influence:

@@ -18,7 +18,7 @@ from nsmbayes.losses.interpolated import InterpolatedLoss, Interpolation
 from nsmbayes.posteriors.base import Provenance
 from nsmbayes.posteriors.sampled import SampledPosterior
 from nsmbayes.priors import UnconstrainedPrior, constrain_rows, unconstrain_rows
-from nsmbayes.samplers import Draws, Sampler, Target, log_prob
+from nsmbayes.samplers import Draws, Sampler, Target, log_density
 from nsmbayes.serialisation import model_arrays, require_array, write_model
 from nsmbayes.surrogates import Frame, MixtureDensity
 
@@ -128,8 +128,14 @@ class StatisticsPosterior(SampledPosterior):
     def log_prob(self, theta: Any) -> Float[np.ndarray, "..."]:
         """Unnormalised log density at points of shape (..., d), the same as with the observations."""
         theta = self._thetas(theta)
-        u = unconstrain_rows(self.target.prior, theta.reshape(-1, self.dim))
-        return map_rows(log_prob, u, self.target).reshape(theta.shape[:-1])
+        return map_rows(log_density, theta.reshape(-1, self.dim), self.target).reshape(theta.shape[:-1])
+
+    def _no_sums(self, what: str, remedy: str) -> InputError:
+        del remedy
+        return InputError(
+            f"This posterior cannot be changed for other {what}. Build it again from the statistics, for any prior and "
+            "learning rate: method.posterior_from(statistics, prior=prior, beta=beta)."
+        )
 
     def _about_observations(self) -> str:
         return "Its observations are not stored: it was computed from sums over them."

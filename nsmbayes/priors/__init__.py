@@ -11,6 +11,7 @@ from nsmbayes.priors.gaussian import same_dimension as same_dimension
 from nsmbayes.priors.independent import IndependentPrior as IndependentPrior
 from nsmbayes.priors.product import Product as Product
 from nsmbayes.priors.unconstrained import UnconstrainedPrior as UnconstrainedPrior
+from nsmbayes.priors.unconstrained import another_prior as another_prior
 from nsmbayes.priors.unconstrained import constrain_rows as constrain_rows
 from nsmbayes.priors.unconstrained import draw_prior as draw_prior
 from nsmbayes.priors.unconstrained import unconstrain_rows as unconstrain_rows

@@ -1,5 +1,6 @@
 """Any prior in the unconstrained space R^d, where inference runs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -95,6 +96,17 @@ def unconstrained(prior: Any) -> UnconstrainedPrior:
     # Quartiles, since the variance may not exist. A bijector from a part of R^d already rescales.
     spread = np.where(_on_the_line(prior), np.ptp(np.quantile(draws, (0.25, 0.75), axis=0), axis=0), 1.0)
     return UnconstrainedPrior(prior, _units(spread))
+
+
+def another_prior(prior: Any, parameter_names: Sequence[str]) -> UnconstrainedPrior:
+    """Another prior over the same parameters, ready for sampling in R^d; parameters are matched by position."""
+    found, names = unconstrained(prior), list(parameter_names)
+    if found.dim != len(names):
+        raise InputError(f"`prior` must have {len(names)} parameters; got {found.dim}.")
+    own = list(prior.parameter_names) if isinstance(prior, IndependentPrior) else names
+    if own != names and sorted(own) == sorted(names):
+        raise InputError(f"`prior` must have its parameters in the order {', '.join(names)}; got {', '.join(own)}.")
+    return found
 
 
 def _on_the_line(prior: Any) -> Bool[np.ndarray, "..."]:

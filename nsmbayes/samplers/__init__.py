@@ -18,7 +18,7 @@ from nsmbayes.samplers.strategy import (
     rough_draws,
 )
 from nsmbayes.samplers.summaries import Summary, summarise
-from nsmbayes.samplers.target import Target, each_loss, log_prior, log_prob, total_loss
+from nsmbayes.samplers.target import Target, each_loss, log_density, log_prior, log_prob, total_loss
 from nsmbayes.samplers.trimmed import search, trimmed_fit
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "diagnose",
     "Target",
     "log_prob",
+    "log_density",
     "log_prior",
     "total_loss",
     "each_loss",

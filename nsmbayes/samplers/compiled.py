@@ -22,8 +22,12 @@ _BISECTIONS = 30
 _COLDEST = 1e-9
 _ENOUGH, _GOOD = 0.12, 0.5  # effective share of a stage: needed at a temperature, and enough to stop
 _ARRIVED = 2  # least number of stages at the posterior itself
+_PER_PARAMETER, _HALVINGS = (
+    3,
+    40,
+)  # effective parameters that a start rests on, and steps of the search for a temperature
 _ACCEPTING = 3  # folded into the key of the random numbers by which chains accept
-_AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters whose losses are computed together; on a processor one by one
+_AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters whose losses are computed together; None is one by one
 
 
 class Effort(NamedTuple):
@@ -122,8 +126,19 @@ def row_of(tree: Any, axes: Any, i: int | slice | np.ndarray) -> Any:
 
 
 def reweighted_starts(sampled: Sampled, betas: Float[np.ndarray, " k"]) -> Start:
-    """Means and covariances at other learning rates, from the parameters visited at one."""
-    weights = visited_weights(sampled, betas)
+    """Means and covariances at other learning rates, from the parameters visited at one.
+
+    Weights are tempered where few parameters would carry all of them, whose covariance would be singular.
+    """
+    logs, d = _visited_logs(sampled, betas), sampled.visited.shape[-1]
+    power = np.ones(len(logs))
+    weights = _normalised(logs)
+    for _ in range(_HALVINGS):
+        few = (weights**2).sum(axis=1) * _PER_PARAMETER * d > 1
+        if not few.any():
+            break
+        power[few] /= 2
+        weights[few] = _normalised(power[few, None] * logs[few])
     means = np.einsum("kn,knd->kd", weights, sampled.visited)
     offsets = sampled.visited - means[:, None]
     return Start(means, (weights[..., None] * offsets).swapaxes(1, 2) @ offsets)
@@ -131,7 +146,16 @@ def reweighted_starts(sampled: Sampled, betas: Float[np.ndarray, " k"]) -> Start
 
 def visited_weights(sampled: Sampled, betas: Float[np.ndarray, "*k"] | float) -> Float[np.ndarray, "*k total"]:
     """Importance weights of the visited parameters at given learning rates."""
+    return _normalised(_visited_logs(sampled, betas))
+
+
+def _visited_logs(sampled: Sampled, betas: Float[np.ndarray, "*k"] | float) -> Float[np.ndarray, "*k total"]:
+    """Log importance weights, up to a constant; very small instead of minus infinity."""
     logs = sampled.log_priors - np.asarray(betas)[..., None] * sampled.losses - sampled.log_proposals
+    return np.maximum(logs, -1e300)
+
+
+def _normalised(logs: Float[np.ndarray, "*k total"]) -> Float[np.ndarray, "*k total"]:
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
 

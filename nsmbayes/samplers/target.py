@@ -27,6 +27,16 @@ def log_prob(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
     return log_prior(u, target) - target.beta * jnp.where(jnp.isfinite(loss), loss, jnp.inf)
 
 
+def log_density(theta: Float[Array, " d"], target: Target) -> Float[Array, ""]:
+    """Unnormalised log density of theta in the user's space; -inf outside the support of the prior."""
+    prior = target.prior
+    inside = jnp.all(prior.distribution.support(theta))
+    safe = jnp.where(inside, theta, prior.constrain(jnp.zeros_like(theta)))
+    loss = target.loss(safe)
+    found = prior.distribution.log_prob(safe) - target.beta * jnp.where(jnp.isfinite(loss), loss, jnp.inf)
+    return jnp.where(inside, found, -jnp.inf)
+
+
 def log_prior(u: Float[Array, " d"], target: Target) -> Float[Array, ""]:
     """Log density of the prior at the unconstrained parameter u."""
     return target.prior.log_prob(u)

@@ -48,6 +48,22 @@ def test_it_is_the_posterior_of_nsm_bayes(d):
         np.testing.assert_allclose(posterior(d).losses(theta[0]), teacher.losses(theta[0]), atol=0.02)
 
 
+def test_the_density_is_that_of_the_parameters_themselves():
+    """Under a bounded prior as well, for which samplers work with other parameters; nothing outside its support."""
+    box = dist.Uniform(np.array([-2.0, -3.0]), np.array([3.0, 1.0])).to_event(1)
+    bounded = posterior(1).with_prior(box)
+    theta = posterior(1).sample((50,), seed=0)
+    theta = theta[((theta > [-2, -3]) & (theta < [3, 1])).all(axis=1)]
+    free = posterior(1).log_prob(theta) - posterior(1).prior.log_prob(theta)
+    assert len(theta) > 20
+    assert np.ptp(bounded.log_prob(theta) - free) < 0.05  # a flat prior; references may be others
+    outside = [[3.5, 0.0], [0.0, 1.5]]
+    assert (bounded.log_prob(outside) == -np.inf).all()
+    kept = method(1).posterior_from(bounded.statistics, prior=box)
+    np.testing.assert_allclose(kept.log_prob(theta), bounded.log_prob(theta), rtol=1e-9)
+    assert (kept.log_prob(outside) == -np.inf).all()
+
+
 def test_many_observations():
     """As sharp as the number of observations says, in one column and in several."""
     for d, n in ((1, 20_000), (2, 2000)):
@@ -70,6 +86,7 @@ def test_more_and_fewer_observations():
     fewer = more.remove(range(60, 100))
     np.testing.assert_array_equal(fewer.x, first.x)
     assert_alike(fewer, first)
+    np.testing.assert_array_equal(more.remove(np.arange(100) >= 60).x, first.x)
     assert more.losses(first.mean).shape == (100,)
     assert "build the posterior anew" in more.update(new).renewal
 
@@ -166,6 +183,11 @@ def test_certificate_pickle_and_saved_method(tmp_path):
     np.testing.assert_allclose(nsm.load(tmp_path / "posterior").mean, first.mean)
 
 
+def turned_round():
+    """A prior with the parameters of the method in another order."""
+    return nsm.IndependentPrior(dict.fromkeys(reversed(method(1).parameter_names), dist.Normal()))
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -177,6 +199,11 @@ def test_certificate_pickle_and_saved_method(tmp_path):
         (lambda: method(1).build_posterior(np.full((5, 1), np.nan)), "x"),
         (lambda: method(1).build_posterior(np.ones((5, 2))), "x"),
         (lambda: method(1).build_posteriors([]), "datasets"),
+        (lambda: method(1).build_posteriors(None), "datasets"),
+        (lambda: method(1).build_posteriors({"a": skewed_data(1, 20)}), "datasets"),
+        (lambda: posterior(1).with_prior(turned_round()), "prior"),
+        (lambda: method(1).build_posterior(posterior(1).x, prior=turned_round()), "prior"),
+        (lambda: posterior(1).remove(np.ones(3, bool)), "rows"),
         (lambda: method(1).build_posteriors([posterior(1).x, np.ones((5, 2))], progress=False), "datasets"),
         (lambda: method(1).build_posteriors([np.full((5, 1), np.nan)] * 9, progress=False), "datasets"),
         (lambda: posterior(1).remove([60]), "rows"),

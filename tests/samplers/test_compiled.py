@@ -170,3 +170,17 @@ def test_some_of_many_are_replaced():
     for part, before, new in zip(replaced, first, other, strict=True):
         np.testing.assert_array_equal(part[0], before[0])
         np.testing.assert_array_equal(part[1], new[0])
+
+
+def test_a_start_is_regular_where_one_draw_carries_all_the_weight():
+    """An adaptation that stops far from a narrow target: another attempt begins with a covariance that is not zero."""
+    [found] = sampled(
+        (1e5, 0.0), seeds=[0], effort=EFFORT._replace(stages=4), start=Start(np.full(2, 40.0), 0.01 * np.eye(2))
+    )
+    assert found.temperature < 1
+    many = Sampled(*(np.asarray(part)[None] for part in found))
+    assert (visited_weights(many, np.ones(1)) ** 2).sum() > 0.99
+    start = reweighted_starts(many, np.ones(1))
+    assert np.linalg.det(start.covariance[0]) > 0
+    [again] = sampled((1e5, 0.0), seeds=[1], start=Start(start.mean[0], start.covariance[0]))
+    assert np.isfinite(again.visited).all()
