@@ -7,7 +7,7 @@ JOBS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo reproduce test test-slow test-browser test-baselines test-bench test-interop lint fuzz attacks lock verify sbom bench bench-check
+.PHONY: demo reproduce test test-slow test-browser test-baselines test-bench test-more test-interop lint fuzz attacks lock verify sbom bench bench-check
 .PHONY: bench-sbi docs docs-serve test-docs dist clean help
 
 help:  ## list the targets
@@ -34,6 +34,9 @@ test-interop: $(INTEROP)/.dev  ## install sbi and torch apart and run the tests 
 
 test-baselines: $(VENV)/.dev  ## install and run the tests of the methods that ours are compared with
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m baselines tests
+
+test-more: $(VENV)/.dev  ## install and run the slow tests, those of the baselines and every benchmark at a tiny size
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow or baselines or bench" tests
 
 test-bench: $(VENV)/.dev  ## install and run every benchmark at a tiny size
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m bench tests/test_bench.py

@@ -296,7 +296,10 @@ class AmortisedPosterior(GeneralisedPosterior):
         return self.interpolation_error
 
     def _notes(self) -> list[str]:
-        return super()._notes() + ([self.renewal] if self.renewal else [])
+        said = super()._notes()
+        if self.suspects is not None and self.n > self._first:
+            said.append(f"Observations after the first {self._first:,} were added later and not checked for excess.")
+        return said + ([self.renewal] if self.renewal else [])
 
 
 @double_precision

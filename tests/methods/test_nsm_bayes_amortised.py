@@ -106,6 +106,14 @@ def test_updates_wait_until_draws_are_asked_for():
     assert "NSM-Bayes-amortised" in again.summary()
 
 
+def test_what_is_added_is_not_checked_for_excess_and_the_summary_says_so():
+    one = with_density(nsm.NSMBayesAmortised(skewed_prior(1), calibration=None), 1)
+    first = one.build_posterior(skewed_data(1, 40))
+    said = "after the first 40 were added later and not checked for excess"
+    assert said not in first.summary()
+    assert said in first.update(skewed_data(1, 20, seed=9)).summary()
+
+
 def test_another_prior_and_rate():
     narrow = nsm.GaussianPrior(np.zeros(2), 0.05 * np.eye(2))
     first = posterior(1)
