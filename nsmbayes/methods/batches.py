@@ -15,7 +15,6 @@ from nsmbayes._internal.parallel import in_order, on_processor
 from nsmbayes._internal.precision import double_precision
 from nsmbayes.calibration import (
     CalibrationResult,
-    CalibrationStatus,
     PathCalibration,
     Resampling,
     SurrogateCheck,
@@ -146,7 +145,6 @@ class BatchRecipe(NamedTuple):
         if self.calibration is not None:
             calibrations[:] = self._calibrated(lines, drawn)
             betas = np.array([each.beta for each in calibrations if each is not None])
-            arrived &= [each is not None and was_judged(each) for each in calibrations]
             there, sizes = np.flatnonzero(arrived), np.array(lines.data.sizes)
             moments = self._moments(drawn.only(there), betas[there], first)
             for i, check in zip(there, self._checks(*moments, sizes[there], betas[there]), strict=True):
@@ -219,12 +217,6 @@ class BatchRecipe(NamedTuple):
             calibration=part.calibration,
             surrogate_check=check,
         )
-
-
-def was_judged(found: CalibrationResult) -> bool:
-    """Whether a rate meets the target, or all were judged: draws at the largest rate may be too few for small ones."""
-    met = found.status not in (CalibrationStatus.UNREACHED, CalibrationStatus.DEGENERATE)
-    return met or not np.isnan(found.coverages).any()
 
 
 def _weighted(
