@@ -58,8 +58,8 @@ def test_stored_results_are_of_the_full_sizes(path):
     if path.stem == "baseline":
         assert all(value > 0 for value in document["ratios"].values())
         return
-    assert document["name"] == path.stem
-    assert path.stem in (*NAMES, *APART)
+    assert document["name"] == path.stem.partition("@")[0]  # @ another machine than that of the others
+    assert document["name"] in (*NAMES, *APART)
     sizes = [size for value in document["sizes"].values() for size in (value if isinstance(value, list) else [value])]
     assert max(size for size in sizes if isinstance(size, int)) >= 100
 
