@@ -26,9 +26,8 @@ _AT_ONCE, _AT_ONCE_ON_GPU = None, 64  # parameters at which losses are computed 
 _SHARED = 4  # arguments of all data sets
 _SETS_ON_GPU = 64  # data sets that are judged together
 _DRAWS = 64  # draws at which the losses of resamples are computed by one product
-_RIDGE = (
-    1e-10  # in units of the variance of all draws: the covariance of a few draws that carry all the weight is singular
-)
+# In units of the variance of all draws: the covariance of a few draws that carry all the weight is singular.
+_RIDGE = 1e-10
 
 
 class Resampling(NamedTuple):
@@ -133,7 +132,7 @@ def _judge(
     def changes(u: Float[Array, "draws d"], used: Int[Array, ""] | int) -> Float[Array, "resamples draws"]:
         """The losses of the resamples minus that of the data, at the used draws, up to a constant for each resample.
 
-        In single precision: these are differences of a few nats, and 1e-4 nats do not matter.
+        In single precision: these are differences of a few nats, and an error of 1e-3 nats does not matter.
         """
         padded = jnp.pad(u, ((0, -len(u) % _DRAWS), (0, 0)))
 
